@@ -1,0 +1,1 @@
+"""Private servers for tests, benchmarks and chaos runs: started and stopped here, never shared."""
