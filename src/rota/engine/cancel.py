@@ -1,0 +1,99 @@
+"""cancel: ends a run, or one task run, that has not ended yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rota.domain.errors import Conflict, NotFound
+from rota.engine.advance import Ended, advance
+from rota.engine.core import Core
+from rota.engine.record import note_run, note_task
+from rota.store import history, interventions, outcomes, task_runs, workflow_runs
+from rota.store.database import Transaction
+from rota.store.dialect import clean_text
+from rota.store.wakeups import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class CancelReport:
+    """How many task runs were stopped at once, and how many workers were asked to stop theirs."""
+
+    stopped: int
+    asked: int
+
+
+async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: str = "") -> CancelReport:
+    """Cancels what waits, asks the workers to kill what runs; clean-up tasks still run. Cancelling twice is fine."""
+    reason = clean_text(reason)
+    run = await interventions.request_cancel(transaction, run_id, reason)
+    if run is None:
+        await _explain_refusal(transaction, run_id)
+        return CancelReport(0, 0)
+    changes = []
+    open_rows = await interventions.lock_open_task_runs(transaction, run_id)
+    if run.status == "pending":
+        await interventions.start_to_clean_up(transaction, run_id)
+        changes.append(note_run(run_id, run.namespace, "pending", "running", {"reason": "cancelled before its turn"}))
+    waiting = [(row.id, row.status) for row in open_rows if row.status != "running" and not row.is_teardown]
+    running = [row.id for row in open_rows if row.status == "running" and not row.is_teardown]
+    stopped = await interventions.stop_waiting(transaction, waiting) if waiting else []
+    asked = await interventions.ask_running(transaction, running) if running else 0
+    if run.status == "pending":
+        clean_up = await task_runs.queue_first_tasks(transaction, [run_id])
+        changes += [note_task(row.id, run_id, row.namespace, "pending", "queued") for row in clean_up]
+        transaction.wake(Topic.QUEUE)
+    details = {"reason": reason} if reason else None
+    changes += [note_task(row.id, run_id, run.namespace, row.old_status, "cancelled", details) for row in stopped]
+    changes += await advance(
+        core,
+        transaction,
+        [Ended(run_id, row.task_id, "cancelled", row.downstream_count, row.is_teardown) for row in stopped],
+    )
+    await history.record_changes(transaction, changes)
+    if asked:
+        transaction.wake(Topic.ORDERS)
+    return CancelReport(len(stopped), asked)
+
+
+async def _explain_refusal(transaction: Transaction, run_id: str) -> None:
+    run = await workflow_runs.lock_run(transaction, run_id)
+    if run is None:
+        raise NotFound(f"there is no workflow run {run_id}")
+    if run.status != "cancelled":
+        raise Conflict(f"workflow run {run_id} is {run.status} already: there is nothing left to cancel")
+
+
+async def cancel_task_run(core: Core, transaction: Transaction, task_run_id: str, reason: str = "") -> CancelReport:
+    """Cancels one task run; for those that wait for it, it counts as failed."""
+    standing = (await outcomes.read_standings(transaction, [task_run_id])).get(task_run_id)
+    if standing is None:
+        raise NotFound(f"there is no task run {task_run_id}")
+    run = await workflow_runs.lock_run(transaction, standing.run_id)
+    if run is not None and run.status == "pending":
+        raise Conflict(f"workflow run {standing.run_id} waits for its turn: cancel the run instead")
+    open_rows = await interventions.lock_open_task_runs(transaction, standing.run_id)
+    row = next((row for row in open_rows if row.id == task_run_id), None)
+    if row is None:
+        if standing.status == "cancelled":
+            return CancelReport(0, 0)
+        raise Conflict(f"task run {task_run_id} is {standing.status} already: there is nothing left to cancel")
+    if row.status == "running":
+        asked = await interventions.ask_running(transaction, [task_run_id])
+        transaction.wake(Topic.ORDERS)
+        return CancelReport(0, asked)
+    stopped = await interventions.stop_waiting(transaction, [(row.id, row.status)])
+    details = {"reason": clean_text(reason)} if reason else None
+    changes = [
+        note_task(item.id, standing.run_id, standing.namespace, item.old_status, "cancelled", details)
+        for item in stopped
+    ]
+    changes += await advance(
+        core,
+        transaction,
+        [
+            Ended(standing.run_id, item.task_id, "cancelled", item.downstream_count, item.is_teardown)
+            for item in stopped
+        ],
+    )
+    await history.record_changes(transaction, changes)
+    return CancelReport(len(stopped), 0)

@@ -1,0 +1,230 @@
+"""What the verbs share: the database, options, and memories of things that never change."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from rota.domain.ids import is_uuid, make_uuid7
+from rota.domain.schedule import ScheduleSpec, parse_schedule
+from rota.domain.share import FairShare
+from rota.domain.spec import TaskSpec
+from rota.domain.spec_task import task_from_dict
+from rota.engine.templates import TaskTemplate, compile_task
+from rota.store import definitions, lanes, workers, workflow_runs
+from rota.store.database import Database, Transaction
+from rota.store.lanes import Lane
+from rota.store.schedules import ScheduleRow
+from rota.store.workflow_runs import RunFacts
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Times and bounds that the verbs go by."""
+
+    lease_seconds: float = 30.0
+    heartbeat_interval_seconds: float = 10.0
+    # After a worker's connection broke: how long its leases still last.
+    suspect_seconds: float = 3.0
+    max_output_bytes: int = 1_000_000
+    # Lanes looked at by one claim.
+    lane_limit: int = 2_000
+
+
+# What the column holds.
+MAX_ATTEMPT = 2**31 - 1
+
+
+def can_exist(task_run_id: str, attempt: int) -> bool:
+    """Whether these can name an attempt. Asking a database about any other key would end the transaction."""
+    return is_uuid(task_run_id) and 0 <= attempt <= MAX_ATTEMPT
+
+
+class Memory(Generic[K, V]):
+    """Remembers the most recently used entries of something that never changes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+        return entry
+
+    def put(self, key: K, value: V) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+
+    def forget(self, key: K) -> None:
+        self._entries.pop(key, None)
+
+
+@dataclass(frozen=True)
+class TaskDefinition:
+    """A task of a version, ready for use."""
+
+    id: str
+    version_id: str
+    workflow_id: str
+    workflow_name: str
+    namespace: str
+    name: str
+    kind: str
+    # In the words of the definition, as a worker gets it.
+    document: dict[str, Any]
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """Parsed when it is first asked for: most tasks end well, and then nobody asks."""
+        return task_from_dict(self.document)
+
+    @cached_property
+    def template(self) -> TaskTemplate | None:
+        """Its templates, if it has any."""
+        return compile_task(self.document)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDefinition:
+    """What creating a run needs to know of a version."""
+
+    id: str
+    workflow_id: str
+    task_ids: tuple[str, ...]
+    # Those that are queued as soon as the run starts.
+    first_task_ids: frozenset[str]
+    run_timeout_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker said of itself when it registered."""
+
+    id: str
+    incarnation: str
+    queues: frozenset[str]
+    kinds: frozenset[str]
+    labels: frozenset[tuple[str, str]]
+
+    def may_take(self, lane: Lane) -> bool:
+        """Whether this worker can execute what is in the lane."""
+        return (
+            lane.queue in self.queues and lane.kind in self.kinds and all(label in self.labels for label in lane.labels)
+        )
+
+
+@dataclass(slots=True)
+class Core:
+    """The engine's state in this process: nothing in it is needed after a restart."""
+
+    database: Database
+    options: EngineOptions = field(default_factory=EngineOptions)
+    tasks: Memory[str, TaskDefinition] = field(default_factory=lambda: Memory(50_000))
+    versions: Memory[str, VersionDefinition] = field(default_factory=lambda: Memory(5_000))
+    run_facts: Memory[str, RunFacts] = field(default_factory=lambda: Memory(20_000))
+    lanes: Memory[int, Lane] = field(default_factory=lambda: Memory(200_000))
+    workers: Memory[str, WorkerFacts] = field(default_factory=lambda: Memory(10_000))
+    schedules: Memory[tuple[str, int], ScheduleSpec] = field(default_factory=lambda: Memory(50_000))
+    share: FairShare = field(default_factory=FairShare)
+    first_lane: int = 0
+
+    def new_ids(self, count: int) -> list[str]:
+        """Fresh identifiers in ascending order, and after all that this process made earlier than this millisecond."""
+        milliseconds = time.time_ns() // 1_000_000
+        noise = os.urandom(10 * count)
+        return sorted(make_uuid7(milliseconds, noise[start : start + 10]) for start in range(0, 10 * count, 10))
+
+    def read_schedule(self, row: ScheduleRow) -> ScheduleSpec:
+        """The schedule's rule, parsed once for each version of the row."""
+        key = (row.id, row.version)
+        spec = self.schedules.get(key)
+        if spec is None:
+            spec = parse_schedule(row.spec, now=None, seed=row.id)
+            self.schedules.put(key, spec)
+        return spec
+
+    async def find_tasks(self, transaction: Transaction, task_ids: Sequence[str]) -> dict[str, TaskDefinition]:
+        """Definitions of tasks, read from the database only the first time."""
+        found = {task_id: task for task_id in set(task_ids) if (task := self.tasks.get(task_id))}
+        missing = [task_id for task_id in set(task_ids) if task_id not in found]
+        if not missing:
+            return found
+        rows = await definitions.read_tasks(transaction, missing)
+        versions = await definitions.read_version_facts(transaction, list({row.version_id for row in rows}))
+        names = {version.id: (version.name, version.namespace) for version in versions}
+        for row in rows:
+            workflow_name, namespace = names[row.version_id]
+            task = TaskDefinition(
+                row.id,
+                row.version_id,
+                row.workflow_id,
+                workflow_name,
+                namespace,
+                row.name,
+                row.kind,
+                row.spec,
+            )
+            self.tasks.put(row.id, task)
+            found[row.id] = task
+        return found
+
+    async def find_version(self, transaction: Transaction, version_id: str) -> VersionDefinition | None:
+        version = self.versions.get(version_id)
+        if version is None:
+            rows = await definitions.read_version_tasks(transaction, version_id)
+            if not rows:
+                return None
+            facts = (await definitions.read_version_facts(transaction, [version_id]))[0]
+            first = frozenset(row.id for row in rows if row.upstream_count == 0 or row.trigger_rule == "always")
+            version = VersionDefinition(
+                version_id, facts.workflow_id, tuple(row.id for row in rows), first, facts.run_timeout_seconds
+            )
+            self.versions.put(version_id, version)
+        return version
+
+    async def find_run_facts(self, transaction: Transaction, run_ids: Sequence[str]) -> dict[str, RunFacts]:
+        found = {run_id: facts for run_id in set(run_ids) if (facts := self.run_facts.get(run_id))}
+        missing = [run_id for run_id in set(run_ids) if run_id not in found]
+        if missing:
+            for facts in await workflow_runs.read_run_facts(transaction, missing):
+                self.run_facts.put(facts.id, facts)
+                found[facts.id] = facts
+        return found
+
+    async def find_lanes(self, transaction: Transaction, lane_ids: Sequence[int]) -> dict[int, Lane]:
+        found = {lane_id: lane for lane_id in lane_ids if (lane := self.lanes.get(lane_id))}
+        missing = [lane_id for lane_id in lane_ids if lane_id not in found]
+        if missing:
+            for lane_id, lane in (await lanes.read_lanes(transaction, missing)).items():
+                self.lanes.put(lane_id, lane)
+                found[lane_id] = lane
+        return found
+
+    async def find_worker(self, transaction: Transaction, incarnation: str) -> WorkerFacts | None:
+        """The worker of this incarnation, if it has registered and has not been given up."""
+        known = self.workers.get(incarnation)
+        if known is None:
+            row = await workers.find_incarnation(transaction, incarnation)
+            if row is None:
+                return None
+            known = WorkerFacts(
+                row.id,
+                incarnation,
+                frozenset(row.queues),
+                frozenset(row.kinds),
+                frozenset(row.labels.items()),
+            )
+            self.workers.put(incarnation, known)
+        return known

@@ -1,0 +1,286 @@
+"""define: saves workflows. A version is made only when the content changed, and never changes afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rota.domain.errors import Conflict, FieldError, InvalidInput, StaleVersion
+from rota.domain.graph import ancestors, build_graph
+from rota.domain.schedule import ScheduleSpec, initial_cursor, schedule_to_dict
+from rota.domain.schedule_plan import plan_fires
+from rota.domain.spec import TaskSpec, WorkflowSpec
+from rota.domain.spec_task import task_to_dict
+from rota.domain.spec_write import content_hash, workflow_to_dict
+from rota.engine.advance import record, start_turns
+from rota.engine.core import Core
+from rota.engine.templates import check_task, has_template
+from rota.store import definitions, lanes, schedules, workflow_runs
+from rota.store.database import Transaction
+from rota.store.definitions import WorkflowRow
+from rota.store.dialect import encode_json, to_microseconds
+from rota.store.lanes import Lane
+from rota.store.schedules import ScheduleRow
+from rota.store.wakeups import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """The workflow that was saved."""
+
+    id: str
+    version: int
+    is_new: bool
+    is_changed: bool
+
+
+async def create_workflow(core: Core, transaction: Transaction, spec: WorkflowSpec) -> Defined:
+    """Saves a new workflow or job; the name of a workflow must be free in its namespace."""
+    if spec.kind == "workflow" and await definitions.find_workflow(transaction, spec.namespace, name=spec.name):
+        raise Conflict(f"there is a workflow named {spec.name} already: choose another name, or PUT to change it")
+    created = await _insert(core, transaction, spec)
+    if created is None:
+        raise Conflict(f"there is a workflow named {spec.name} already: choose another name, or PUT to change it")
+    return created
+
+
+async def apply_workflow(
+    core: Core, transaction: Transaction, spec: WorkflowSpec, *, expected_version: int | None = None
+) -> Defined:
+    """Makes the workflow of this name be as `spec` says, whether it exists or not."""
+    found = await _lock_workflow(transaction, spec)
+    if found is None:
+        created = await _insert(core, transaction, spec)
+        if created is not None:
+            return created
+        # Another node has just made it.
+        found = await _lock_workflow(transaction, spec)
+        if found is None:
+            raise Conflict(f"workflow {spec.name} is being made and deleted by others: try again")
+    if expected_version is not None and expected_version != found.version:
+        raise StaleVersion(f"workflow {spec.name} was changed meanwhile: read it again (now at {found.version})")
+    return await _replace(core, transaction, found, spec)
+
+
+async def _lock_workflow(transaction: Transaction, spec: WorkflowSpec) -> WorkflowRow | None:
+    """The workflow of this name. Whoever fires holds schedules and then their workflows, so the same is done here."""
+    found = await definitions.find_workflow(transaction, spec.namespace, name=spec.name)
+    if found is None:
+        return None
+    await schedules.read_schedules(transaction, found.id, locks=True)
+    return await definitions.find_workflow(transaction, spec.namespace, name=spec.name, locks=True)
+
+
+async def _insert(core: Core, transaction: Transaction, spec: WorkflowSpec) -> Defined | None:
+    """Saves a new workflow; None if another node has just taken its name."""
+    workflow_id = core.new_ids(1)[0]
+    is_new = await definitions.insert_workflow(
+        transaction,
+        {
+            "new_id": workflow_id,
+            "namespace": spec.namespace,
+            "name": spec.name or workflow_id,
+            "kind": spec.kind,
+            **_facts(spec),
+        },
+    )
+    if not is_new:
+        return None
+    if spec.tasks:
+        await _add_version(core, transaction, workflow_id, 1, spec)
+    await _save_schedules(core, transaction, workflow_id, spec)
+    return Defined(workflow_id, 1 if spec.tasks else 0, is_new=True, is_changed=True)
+
+
+async def _replace(core: Core, transaction: Transaction, found: WorkflowRow, spec: WorkflowSpec) -> Defined:
+    known = (
+        await definitions.read_content_hash(transaction, found.current_version_id or "")
+        if found.current_version_id
+        else None
+    )
+    is_changed = bool(spec.tasks) and known != content_hash(spec)
+    number = found.current_version + 1 if is_changed else found.current_version
+    facts = _facts(spec)
+    if is_changed:
+        await _add_version(core, transaction, found.id, number, spec)
+    elif all(getattr(found, name) == value for name, value in facts.items()):
+        return Defined(found.id, number, is_new=False, is_changed=False)
+    await definitions.update_workflow(transaction, found.id, facts)
+    await _save_schedules(core, transaction, found.id, spec)
+    # There may be more turns than before.
+    await record(transaction, await start_turns(transaction, found.id))
+    return Defined(found.id, number, is_new=False, is_changed=is_changed)
+
+
+def _facts(spec: WorkflowSpec) -> dict[str, Any]:
+    return {
+        "description": spec.description,
+        "tags": list(spec.tags),
+        "is_active": spec.is_active,
+        "max_active_runs": spec.max_active_runs,
+        "max_active_tasks": spec.max_active_tasks,
+    }
+
+
+async def _add_version(core: Core, transaction: Transaction, workflow_id: str, number: int, spec: WorkflowSpec) -> None:
+    _require_templates(spec)
+    await _require_pools(transaction, spec)
+    lane_of = [_choose_lane(workflow_id, spec, task) for task in spec.tasks]
+    lane_ids = await lanes.ensure_lanes(transaction, lane_of)
+    version_id, *task_ids = core.new_ids(1 + len(spec.tasks))
+    ids = {task.name: task_id for task, task_id in zip(spec.tasks, task_ids, strict=True)}
+    downstream = dict.fromkeys(ids, 0)
+    for task in spec.tasks:
+        for name in task.depends_on:
+            downstream[name] += 1
+    task_rows = [
+        (
+            ids[task.name],
+            workflow_id,
+            version_id,
+            position,
+            *_task_columns(task),
+            lane_ids[lane],
+            lane.is_limited,
+            task.is_teardown,
+            len(task.depends_on),
+            downstream[task.name],
+        )
+        for position, (task, lane) in enumerate(zip(spec.tasks, lane_of, strict=True))
+    ]
+    pairs = [(ids[task.name], ids[name]) for task in spec.tasks for name in task.depends_on]
+    dependency_ids = core.new_ids(len(pairs))
+    await definitions.insert_version(
+        transaction,
+        {
+            "new_id": version_id,
+            "owner": workflow_id,
+            "number": number,
+            "content_hash": content_hash(spec),
+            "spec": workflow_to_dict(spec),
+            "run_timeout_seconds": spec.run_timeout_seconds,
+        },
+        task_rows,
+        [(row_id, version_id, *pair) for row_id, pair in zip(dependency_ids, pairs, strict=True)],
+    )
+    await definitions.update_workflow(
+        transaction, workflow_id, {"current_version": number, "current_version_id": version_id}
+    )
+
+
+def _choose_lane(workflow_id: str, spec: WorkflowSpec, task: TaskSpec) -> Lane:
+    return Lane(
+        namespace=spec.namespace,
+        queue=task.queue,
+        kind=task.kind,
+        labels=tuple(sorted(task.labels.items())),
+        pool=task.pool,
+        workflow_id=workflow_id if spec.max_active_tasks is not None else None,
+        pool_slots=task.pool_slots,
+    )
+
+
+def _task_columns(task: TaskSpec) -> tuple[Any, ...]:
+    return (
+        task.name,
+        task.kind,
+        encode_json(task_to_dict(task)),
+        task.trigger_rule,
+        task.retry.retry_count,
+        task.max_deliveries,
+        task.timeout_seconds,
+        task.priority,
+    )
+
+
+def _require_templates(spec: WorkflowSpec) -> None:
+    documents = [(position, task, task_to_dict(task)) for position, task in enumerate(spec.tasks)]
+    templated = [entry for entry in documents if has_template(entry[2])]
+    if not templated:
+        return
+    graph = build_graph([task.name for task in spec.tasks], {task.name: task.depends_on for task in spec.tasks})
+    errors = [
+        error
+        for position, task, document in templated
+        for error in check_task(document, f"tasks[{position}]", ancestors(graph, [task.name]) - {task.name})
+    ]
+    if errors:
+        raise InvalidInput.of(errors)
+
+
+async def _require_pools(transaction: Transaction, spec: WorkflowSpec) -> None:
+    wanted = {task.pool for task in spec.tasks if task.pool is not None}
+    if not wanted:
+        return
+    existing = await lanes.find_pools(transaction, spec.namespace, wanted)
+    errors = [
+        FieldError(f"tasks[{position}].pool", f"there is no pool {task.pool}: create it first (PUT /pools/{task.pool})")
+        for position, task in enumerate(spec.tasks)
+        if task.pool is not None and task.pool not in existing
+    ]
+    if errors:
+        raise InvalidInput.of(errors)
+
+
+async def _save_schedules(core: Core, transaction: Transaction, workflow_id: str, spec: WorkflowSpec) -> None:
+    """Rules that stay the same keep their cursor; new and changed ones start from now."""
+    existing = await schedules.read_schedules(transaction, workflow_id, locks=True)
+    if not existing and not spec.schedules:
+        return
+    now = await schedules.read_now(transaction)
+    kept = list(zip(existing, spec.schedules, strict=False))
+    changed = [
+        _arm(row.id, rule, spec.is_active, now, row)
+        for row, rule in kept
+        if row.spec != schedule_to_dict(rule) or row.is_active != spec.is_active
+    ]
+    if changed:
+        await schedules.change_schedules(transaction, changed)
+    fresh = spec.schedules[len(existing) :]
+    if fresh:
+        ids = core.new_ids(len(fresh))
+        rows = []
+        for position, (schedule_id, rule) in enumerate(zip(ids, fresh, strict=True), start=len(existing)):
+            armed = _arm(schedule_id, rule, spec.is_active, now)
+            rows.append((armed[0], workflow_id, position, *armed[1:]))
+        await schedules.insert_schedules(transaction, rows)
+    if len(existing) > len(spec.schedules):
+        await schedules.delete_schedules(transaction, [row.id for row in existing[len(spec.schedules) :]])
+    transaction.wake(Topic.SCHEDULES)
+
+
+def _arm(
+    schedule_id: str, rule: ScheduleSpec, is_active: bool, now: datetime, row: ScheduleRow | None = None
+) -> tuple[Any, ...]:
+    """id, spec, is_active, anchor, cursor and next wake-up of a rule that is decided from now on."""
+    document = schedule_to_dict(rule)
+    is_same_rule = row is not None and row.spec == document
+    anchor = row.anchor_at if row is not None and is_same_rule else now
+    cursor = initial_cursor(rule, now)
+    plan = plan_fires(rule, seed=schedule_id, anchor=anchor, cursor=cursor, now=cursor, horizon=cursor)
+    instants = (to_microseconds(anchor), to_microseconds(cursor), to_microseconds(plan.next_due_at))
+    return (schedule_id, encode_json(document), is_active, *instants)
+
+
+async def set_active(core: Core, transaction: Transaction, workflow: WorkflowRow, *, is_active: bool) -> None:
+    """Pauses or unpauses a workflow: its schedules stop, and later go on from that moment."""
+    rows: Sequence[ScheduleRow] = await schedules.read_schedules(transaction, workflow.id, locks=True)
+    await definitions.update_workflow(transaction, workflow.id, {"is_active": is_active})
+    if not rows:
+        return
+    now = await schedules.read_now(transaction)
+    changed = [_arm(row.id, core.read_schedule(row), is_active, now, row) for row in rows if row.is_active != is_active]
+    if changed:
+        await schedules.change_schedules(transaction, changed)
+        transaction.wake(Topic.SCHEDULES)
+
+
+async def delete_workflow(_core: Core, transaction: Transaction, workflow_id: str) -> None:
+    """Deletes a workflow with its past; refused while runs of it are open."""
+    await schedules.read_schedules(transaction, workflow_id, locks=True)
+    if await workflow_runs.has_open_runs(transaction, workflow_id):
+        raise Conflict("the workflow has runs that have not ended: cancel them first")
+    await definitions.delete_workflow(transaction, workflow_id)
+    transaction.wake(Topic.SCHEDULES)

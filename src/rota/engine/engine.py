@@ -1,0 +1,258 @@
+"""The facade: lists the verbs, gives each its transaction, and waits where there is nothing to do yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import islice
+
+from rota.domain.errors import Conflict, NotFound, RotaError
+from rota.domain.spec import WorkflowSpec
+from rota.domain.work import (
+    Assignment,
+    AttemptKey,
+    Registered,
+    Registration,
+    RenewReply,
+    Report,
+    ReportReply,
+    ReportResult,
+    WorkerIdentity,
+)
+from rota.engine import cancel, claim, complete, define, explain, fire, prune, reap, renew, retry, submit
+from rota.engine.cancel import CancelReport
+from rota.engine.claim import ClaimResult
+from rota.engine.core import Core, EngineOptions
+from rota.engine.define import Defined
+from rota.engine.explain import Explanation
+from rota.engine.fire import FireReport
+from rota.engine.gather import Gatherer
+from rota.engine.retry import RetryReport
+from rota.engine.submit import RunRequest, SubmittedRun
+from rota.store import outcomes, schedules
+from rota.store.database import Database, Transaction
+from rota.store.definitions import WorkflowRow
+from rota.store.wakeups import Topic
+
+# A limit that another claim is looking at is free again within a transaction's time.
+CONTENDED_SECONDS = 0.01
+# Wake-ups may get lost with a process that dies; whoever waits looks again after this time.
+POLL_SECONDS = 2.0
+# From so many reports at once on, claims get a transaction of their own.
+LARGE_REPORT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerCall:
+    """One worker's report, its wish for more work, or both."""
+
+    worker: WorkerIdentity
+    reports: Sequence[Report]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerAnswer:
+    results: tuple[ReportResult, ...]
+    assignments: tuple[Assignment, ...]
+    is_contended: bool
+
+
+class Engine:
+    """Everything that changes state. Safe to use from any number of processes on one database."""
+
+    def __init__(self, database: Database, options: EngineOptions | None = None) -> None:
+        self.database = database
+        self._core = Core(database, options or EngineOptions())
+        lanes = 1 if database.is_sqlite else 2
+        self._worker_calls: Gatherer[_WorkerCall, _WorkerAnswer] = Gatherer(
+            self._serve_workers, lanes=lanes, weigh=lambda call: 1 + len(call.reports) + call.limit
+        )
+        self._submissions: Gatherer[RunRequest, SubmittedRun] = Gatherer(self.submit_many, lanes=lanes)
+
+    # --- definitions and runs ---------------------------------------------------------------------------------
+
+    async def create_workflow(self, spec: WorkflowSpec) -> Defined:
+        """Saves a new workflow or job."""
+        return await self.database.transact(lambda tx: define.create_workflow(self._core, tx, spec))
+
+    async def apply_workflow(self, spec: WorkflowSpec, *, expected_version: int | None = None) -> Defined:
+        """Creates or changes the workflow of this name."""
+        return await self.database.transact(
+            lambda tx: define.apply_workflow(self._core, tx, spec, expected_version=expected_version)
+        )
+
+    async def set_active(self, workflow: WorkflowRow, *, is_active: bool) -> None:
+        """Pauses or unpauses a workflow."""
+        await self.database.transact(lambda tx: define.set_active(self._core, tx, workflow, is_active=is_active))
+
+    async def delete_workflow(self, workflow_id: str) -> None:
+        """Deletes a workflow that has no open runs."""
+        await self.database.transact(lambda tx: define.delete_workflow(self._core, tx, workflow_id))
+
+    async def submit(self, request: RunRequest) -> SubmittedRun:
+        """Creates a run, sharing a transaction with other calls of the moment."""
+        return await self._submissions.call(request)
+
+    async def submit_many(self, requests: Sequence[RunRequest]) -> Sequence[SubmittedRun]:
+        """Creates runs, all or none."""
+        return await self.database.transact(lambda tx: submit.submit(self._core, tx, requests))
+
+    async def cancel_run(self, run_id: str, reason: str = "") -> CancelReport:
+        return await self.database.transact(lambda tx: cancel.cancel_run(self._core, tx, run_id, reason))
+
+    async def cancel_task_run(self, task_run_id: str, reason: str = "") -> CancelReport:
+        return await self.database.transact(lambda tx: cancel.cancel_task_run(self._core, tx, task_run_id, reason))
+
+    async def retry_run(self, run_id: str, task_run_ids: Sequence[str] | None = None) -> RetryReport:
+        """Tries the failed task runs of a run again, or those named."""
+        return await self.database.transact(lambda tx: retry.retry_run(self._core, tx, run_id, task_run_ids))
+
+    async def retry_task_run(self, task_run_id: str) -> RetryReport:
+        return await self.database.transact(lambda tx: retry.retry_task_run(self._core, tx, task_run_id))
+
+    async def explain_task_run(self, task_run_id: str) -> Explanation:
+        """Why a task run is not running."""
+        return await self.database.read(lambda tx: explain.explain_task_run(self._core, tx, task_run_id))
+
+    async def explain_run(self, run_id: str) -> Explanation:
+        """Why a workflow run has not ended."""
+        return await self.database.read(lambda tx: explain.explain_run(self._core, tx, run_id))
+
+    async def explain_schedule(self, schedule_id: str) -> Explanation:
+        """Why a schedule does not fire."""
+        return await self.database.read(lambda tx: explain.explain_schedule(self._core, tx, schedule_id))
+
+    # --- the work source of workers ---------------------------------------------------------------------------
+
+    async def register(self, registration: Registration) -> Registered:
+        return await self.database.transact(lambda tx: renew.register(self._core, tx, registration))
+
+    async def claim(self, worker: WorkerIdentity, *, limit: int, wait_seconds: float = 0.0) -> tuple[Assignment, ...]:
+        """Up to `limit` assignments; waits for the first."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + wait_seconds
+        while True:
+            seen = self.database.wakeups.count(Topic.QUEUE)
+            answer = await self._worker_calls.call(_WorkerCall(worker, (), limit))
+            left = give_up_at - loop.time()
+            if answer.assignments or left <= 0:
+                return answer.assignments
+            pause = CONTENDED_SECONDS if answer.is_contended else POLL_SECONDS
+            await self.database.wakeups.wait(Topic.QUEUE, seen, min(left, pause))
+
+    async def renew(self, worker: WorkerIdentity, running: Sequence[AttemptKey]) -> RenewReply:
+        return await self.database.transact(lambda tx: renew.renew(self._core, tx, worker, running))
+
+    async def report(self, worker: WorkerIdentity, reports: Sequence[Report], *, claim: int = 0) -> ReportReply:
+        answer = await self._worker_calls.call(_WorkerCall(worker, reports, claim))
+        return ReportReply(answer.results, answer.assignments)
+
+    async def leave(self, worker: WorkerIdentity, hand_back: Sequence[AttemptKey] = ()) -> None:
+        """The worker stops. Whatever it still held goes back to the queue, named or not."""
+        await self.database.transact(lambda tx: renew.leave(self._core, tx, worker))
+
+    async def wait_for_orders(self, worker: WorkerIdentity, *, wait_seconds: float) -> bool:
+        seen = self.database.wakeups.count(Topic.ORDERS)
+        return await self.database.wakeups.wait(Topic.ORDERS, seen, wait_seconds)
+
+    async def doubt(self, worker: WorkerIdentity) -> None:
+        """The worker's connection broke."""
+        await self.database.transact(lambda tx: renew.doubt(self._core, tx, worker))
+
+    async def drain_worker(self, worker_id: str) -> None:
+        """Asks a worker to finish what it has and take no more."""
+        await self.database.transact(lambda tx: renew.drain(self._core, tx, worker_id))
+
+    async def _serve_workers(self, calls: Sequence[_WorkerCall]) -> Sequence[_WorkerAnswer]:
+        """Reports first: what they release may be claimed in the same transaction.
+
+        A large report holds its runs for long; then the claim comes after it, so that others can report meanwhile.
+        """
+        said = [(call.worker, item) for call in calls for item in call.reports]
+        if len(said) < LARGE_REPORT:
+            results, claims = await self.database.transact(lambda tx: self._report_and_claim(tx, calls, said))
+        else:
+            results = await self.database.transact(lambda tx: complete.report(self._core, tx, said))
+            try:
+                claims = await self.database.transact(lambda tx: self._claim_all(tx, calls))
+            except RotaError:
+                # What was reported has landed; whoever wants work will ask again, and be told what is wrong.
+                claims = [ClaimResult()] * len(calls)
+        refused = [outcome for claimed in claims for outcome in claimed.refused]
+        if refused:
+            await self.database.transact(lambda tx: complete.finish(self._core, tx, refused))
+        return _answer(calls, results, claims)
+
+    async def _report_and_claim(
+        self, transaction: Transaction, calls: Sequence[_WorkerCall], said: Sequence[tuple[WorkerIdentity, Report]]
+    ) -> tuple[Sequence[ReportResult], Sequence[ClaimResult]]:
+        results = await complete.report(self._core, transaction, said) if said else []
+        return results, await self._claim_all(transaction, calls)
+
+    async def _claim_all(self, transaction: Transaction, calls: Sequence[_WorkerCall]) -> list[ClaimResult]:
+        claims = []
+        for call in calls:
+            claimed = ClaimResult()
+            if call.limit > 0:
+                worker = await renew.require_worker(self._core, transaction, call.worker)
+                claimed = await claim.claim(self._core, transaction, worker, limit=call.limit)
+            claims.append(claimed)
+        return claims
+
+    # --- duties ---------------------------------------------------------------------------------------------------
+
+    async def fire(self) -> FireReport:
+        """Fires one batch of due schedules."""
+        return await self.database.transact(lambda tx: fire.fire(self._core, tx))
+
+    async def release_due(self) -> int:
+        """Queues one batch of due retries."""
+        return await self.database.transact(lambda tx: reap.release_due(self._core, tx))
+
+    async def reap_attempts(self) -> int:
+        """Takes one batch of attempts away from workers whose leases have run out."""
+        return await self.database.transact(lambda tx: reap.reap_attempts(self._core, tx))
+
+    async def reap_workers(self) -> int:
+        """Gives up silent workers."""
+        return await self.database.transact(lambda tx: reap.reap_workers(self._core, tx))
+
+    async def reap_runs(self) -> int:
+        """Cancels one batch of runs that are over their time, and starts those whose turn was missed."""
+        overdue = await self.database.transact(lambda tx: reap.find_overdue(self._core, tx))
+        for run_id in overdue:
+            # Another node may have been faster.
+            with suppress(Conflict, NotFound):
+                await self.database.transact(partial(reap.cancel_overdue, self._core, run_id=run_id))
+        return len(overdue) + await self.database.transact(lambda tx: reap.start_waiting(self._core, tx))
+
+    async def prune(self, retention_seconds: float) -> int:
+        """Deletes one batch of what is older than the retention."""
+        return await self.database.transact(lambda tx: prune.prune(self._core, tx, retention_seconds))
+
+    async def find_next_due(self) -> tuple[datetime | None, datetime]:
+        """When a schedule or a retry is due next, and the database's time now."""
+
+        async def find(transaction: Transaction) -> tuple[datetime | None, datetime]:
+            fire_at, now = await schedules.read_next_due(transaction)
+            retry_at, _now = await outcomes.read_next_due(transaction)
+            moments = [moment for moment in (fire_at, retry_at) if moment is not None]
+            return (min(moments) if moments else None), now
+
+        return await self.database.transact(find)
+
+
+def _answer(
+    calls: Sequence[_WorkerCall], results: Sequence[ReportResult], claims: Sequence[ClaimResult]
+) -> list[_WorkerAnswer]:
+    """To each caller the results of its own reports, and its own assignments."""
+    rest = iter(results)
+    return [
+        _WorkerAnswer(tuple(islice(rest, len(call.reports))), claimed.assignments, claimed.is_contended)
+        for call, claimed in zip(calls, claims, strict=True)
+    ]

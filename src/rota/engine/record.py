@@ -1,0 +1,25 @@
+"""Words for the history: what changed, of which kind of thing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.store.dialect import encode_json
+from rota.store.history import Change
+
+
+def note_task(
+    task_run_id: str, run_id: str, namespace: str, old: str | None, new: str, details: dict[str, Any] | None = None
+) -> Change:
+    """A change of a task run."""
+    return Change("task_run", task_run_id, run_id, namespace, old, new, encode_json(details) if details else None)
+
+
+def note_run(run_id: str, namespace: str, old: str | None, new: str, details: dict[str, Any] | None = None) -> Change:
+    """A change of a workflow run."""
+    return Change("workflow_run", run_id, run_id, namespace, old, new, encode_json(details) if details else None)
+
+
+def note_worker(worker_id: str, old: str | None, new: str, details: dict[str, Any] | None = None) -> Change:
+    """A change of a worker."""
+    return Change("worker", worker_id, worker_id, "", old, new, encode_json(details) if details else None)

@@ -1,0 +1,101 @@
+"""Makes of claimed task runs what a worker needs to execute them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+from rota.domain.states import TaskState
+from rota.domain.work import Assignment, ErrorType
+from rota.engine.core import Core, TaskDefinition
+from rota.store import outputs
+from rota.store.claims import Claimed
+from rota.store.database import Transaction
+from rota.store.outcomes import Outcome
+from rota.store.workflow_runs import RunFacts
+
+Outputs = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+async def make_assignments(
+    core: Core, transaction: Transaction, claimed: Sequence[Claimed], incarnation: str
+) -> tuple[list[Assignment], list[Outcome]]:
+    """An assignment for each, templates rendered; and the failures of those whose templates cannot be."""
+    tasks = await core.find_tasks(transaction, [row.task_id for row in claimed])
+    templated = [row for row in claimed if tasks[row.task_id].template is not None]
+    facts = await core.find_run_facts(transaction, [row.run_id for row in templated]) if templated else {}
+    known = await _read_outputs(transaction, templated, tasks)
+    assignments: list[Assignment] = []
+    refused: list[Outcome] = []
+    for row in claimed:
+        task = tasks[row.task_id]
+        try:
+            document = _render(row, task, facts[row.run_id], known) if task.template else task.document
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            refused.append(_refuse(row, incarnation, error))
+            continue
+        assignments.append(_make_assignment(row, task, document, core.options.lease_seconds))
+    return assignments, refused
+
+
+async def _read_outputs(
+    transaction: Transaction, rows: Sequence[Claimed], tasks: Mapping[str, TaskDefinition]
+) -> Outputs:
+    wanted = {
+        (row.run_id, name)
+        for row in rows
+        if (template := tasks[row.task_id].template) is not None
+        for name in template.upstreams
+    }
+    return await outputs.read_outputs(transaction, sorted(wanted)) if wanted else {}
+
+
+def _render(row: Claimed, task: TaskDefinition, facts: RunFacts, known: Outputs) -> dict[str, Any]:
+    if task.template is None:
+        return task.document
+    values = {
+        "params": facts.params,
+        "logical_date": row.logical_date.isoformat(),
+        "ds": row.logical_date.strftime("%Y-%m-%d"),
+        "ds_nodash": row.logical_date.strftime("%Y%m%d"),
+        "tasks": known.get(row.run_id, {}),
+        "secrets": {},
+        "run": {"id": row.run_id, "logical_date": row.logical_date.isoformat()},
+        "workflow": {"name": task.workflow_name, "namespace": task.namespace},
+        "task": {"name": task.name, "attempt": row.attempt},
+    }
+    return task.template.render(task.document, values)
+
+
+def _refuse(row: Claimed, incarnation: str, error: Exception) -> Outcome:
+    return Outcome(
+        row.id,
+        row.attempt,
+        incarnation,
+        TaskState.FAILED,
+        error_type=ErrorType.BAD_TASK,
+        error=f"a template cannot be rendered: {error}",
+        is_failure=1,
+    )
+
+
+def _make_assignment(
+    row: Claimed, task: TaskDefinition, document: Mapping[str, Any], lease_seconds: float
+) -> Assignment:
+    return Assignment(
+        task_run_id=row.id,
+        attempt=row.attempt,
+        run_id=row.run_id,
+        workflow=task.workflow_name,
+        task=task.name,
+        kind=task.kind,
+        spec=document,
+        timeout_seconds=row.timeout_seconds,
+        lease_seconds=lease_seconds,
+        idempotency_key=f"{row.run_id}.{task.name}" + (f".{row.map_index}" if row.map_index >= 0 else ""),
+        logical_date=row.logical_date.isoformat(),
+        map_index=row.map_index,
+        try_number=row.failure_count + 1,
+    )

@@ -1,0 +1,134 @@
+"""submit: creates workflow runs with their task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rota.domain.errors import Conflict, FieldError, InvalidInput, NotFound
+from rota.engine.core import Core, VersionDefinition
+from rota.engine.record import note_run, note_task
+from rota.store import definitions, history, task_runs, workflow_runs
+from rota.store.database import Transaction
+from rota.store.definitions import ROWS_PER_STATEMENT, WorkflowRow
+from rota.store.dialect import encode_json
+from rota.store.wakeups import Topic
+from rota.store.workflow_runs import NewRun
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Asks for one run of a workflow's current version (or of the one named)."""
+
+    workflow_id: str
+    trigger: str = "manual"
+    logical_at: datetime | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+    schedule_id: str | None = None
+    version_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedRun:
+    """The answer: the run, or None where the tick had made its run before."""
+
+    id: str | None
+    status: str = ""
+
+
+async def submit(core: Core, transaction: Transaction, requests: Sequence[RunRequest]) -> list[SubmittedRun]:
+    """Creates one run for each request; runs beyond the workflow's max_active_runs wait for their turn."""
+    _check_params(requests)
+    rows = await definitions.read_workflows(transaction, [request.workflow_id for request in requests])
+    turns = await _find_turns(transaction, rows)
+    ids = core.new_ids(len(requests))
+    new: list[NewRun] = []
+    versions: dict[str, VersionDefinition] = {}
+    for run_id, request in zip(ids, requests, strict=True):
+        workflow = rows.get(request.workflow_id)
+        if workflow is None:
+            raise NotFound(f"there is no workflow {request.workflow_id}")
+        version = await _find_version(core, transaction, workflow, request)
+        versions[run_id] = version
+        is_waiting = workflow.max_active_runs is not None and turns[workflow.id] <= 0
+        if workflow.max_active_runs is not None and not is_waiting:
+            turns[workflow.id] -= 1
+        new.append(_make_run(run_id, workflow, version, request, "pending" if is_waiting else "running"))
+    created = await _create(transaction, new)
+    await _create_tasks(core, transaction, [run for run in new if run.id in created], versions)
+    return [SubmittedRun(run.id, run.status) if run.id in created else SubmittedRun(None) for run in new]
+
+
+def _check_params(requests: Sequence[RunRequest]) -> None:
+    for request in requests:
+        try:
+            encode_json(request.params)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput.of([FieldError("params", f"cannot be written as JSON: {error}")]) from error
+
+
+async def _find_turns(transaction: Transaction, rows: Mapping[str, WorkflowRow]) -> dict[str, int]:
+    limited = [row.id for row in rows.values() if row.max_active_runs is not None]
+    return await workflow_runs.lock_free_turns(transaction, limited) if limited else {}
+
+
+async def _find_version(
+    core: Core, transaction: Transaction, workflow: WorkflowRow, request: RunRequest
+) -> VersionDefinition:
+    version_id = request.version_id or workflow.current_version_id
+    version = await core.find_version(transaction, version_id) if version_id else None
+    if version is None or version.workflow_id != workflow.id:
+        raise Conflict(f"workflow {workflow.name} has no tasks yet: add tasks before it is run", code="no_tasks")
+    return version
+
+
+def _make_run(
+    run_id: str, workflow: WorkflowRow, version: VersionDefinition, request: RunRequest, status: str
+) -> NewRun:
+    return NewRun(
+        id=run_id,
+        namespace=workflow.namespace,
+        workflow_id=workflow.id,
+        version_id=version.id,
+        trigger=request.trigger,
+        status=status,
+        task_count=len(version.task_ids),
+        logical_at=request.logical_at,
+        schedule_id=request.schedule_id,
+        params=dict(request.params),
+        note=request.note,
+        is_limited=workflow.max_active_runs is not None,
+        timeout_seconds=version.run_timeout_seconds,
+    )
+
+
+async def _create(transaction: Transaction, runs: Sequence[NewRun]) -> set[str]:
+    created: set[str] = set()
+    for start in range(0, len(runs), ROWS_PER_STATEMENT):
+        created |= await workflow_runs.create_runs(transaction, runs[start : start + ROWS_PER_STATEMENT])
+    return created
+
+
+async def _create_tasks(
+    core: Core, transaction: Transaction, runs: Sequence[NewRun], versions: Mapping[str, VersionDefinition]
+) -> None:
+    ids = iter(core.new_ids(sum(run.task_count for run in runs)))
+    rows: list[tuple[str, str, str]] = []
+    changes: list[history.Change] = []
+    for run in runs:
+        version = versions[run.id]
+        changes.append(note_run(run.id, run.namespace, None, run.status, {"trigger": run.trigger}))
+        for task_id in version.task_ids:
+            task_run_id = next(ids)
+            rows.append((task_run_id, run.id, task_id))
+            if run.status == "running" and task_id in version.first_task_ids:
+                changes.append(note_task(task_run_id, run.id, run.namespace, "pending", "queued"))
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        await task_runs.create_task_runs(transaction, rows[start : start + ROWS_PER_STATEMENT])
+    for start in range(0, len(changes), ROWS_PER_STATEMENT):
+        await history.record_changes(transaction, changes[start : start + ROWS_PER_STATEMENT])
+    if runs:
+        transaction.wake(Topic.QUEUE)

@@ -1,0 +1,194 @@
+"""Templates: values put into a task's definition when it is handed to a worker.
+
+Jinja in its sandbox, expressions and `{% if %}` only: a template cannot loop, call into Python, or grow without bound.
+In a command for the shell every value is quoted; `| raw` leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, Undefined, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from rota.domain.errors import FieldError
+from rota.store.dialect import encode_json
+
+# The parts of a task that may hold templates.
+RENDERED_FIELDS = ("command", "stdin", "http", "args", "container", "env", "working_directory")
+_ALLOWED_STATEMENTS = (nodes.Output, nodes.If, nodes.TemplateData)
+# Those that make much out of little are left out.
+_FILTERS = (
+    *("abs", "count", "d", "default", "first", "float", "int", "join", "last", "length", "list", "lower", "max", "min"),
+    *("round", "string", "sum", "title", "trim", "unique", "upper", "urlencode", "e"),
+)
+_GROWING_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs", "replace"})
+# Whose values keep their types: they become JSON, not text.
+_TYPED_FIELDS = ("args", "http")
+
+
+class Raw(str):
+    """Text that is put in as it is."""
+
+    __slots__ = ()
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            raise SecurityError("powers are not allowed")
+        if operator == "%" and isinstance(left, str):
+            raise SecurityError("% is for numbers: put text together with ~")
+        sizes = [len(side) for side in (left, right) if isinstance(side, str | list | tuple)]
+        if operator == "*" and sizes:
+            raise SecurityError("* is for numbers")
+        return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return attr not in _GROWING_METHODS and super().is_safe_attribute(obj, attr, value)
+
+
+def _to_text(value: Any) -> str:
+    # An undefined value raises when it is made text.
+    return str(value) if isinstance(value, str | Undefined) else encode_json(value)
+
+
+def _quote(value: Any) -> Any:
+    return value if isinstance(value, Raw) else shlex.quote(_to_text(value))
+
+
+def _make_environment(finalize: Callable[[Any], Any]) -> _Environment:
+    environment = _Environment(undefined=StrictUndefined, finalize=finalize, autoescape=False, cache_size=0)
+    environment.filters = {name: environment.filters[name] for name in _FILTERS}
+    environment.filters["raw"] = lambda value: Raw(_to_text(value))
+    environment.filters["shell"] = lambda value: Raw(shlex.quote(_to_text(value)))
+    environment.filters["json"] = lambda value: Raw(encode_json(value))
+    environment.globals = {}
+    return environment
+
+
+_PLAIN = _make_environment(_to_text)
+_TYPED = _make_environment(_to_text)
+_SHELL = _make_environment(_quote)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A string that is nothing but one expression: its value keeps its type."""
+
+    evaluate: Callable[..., Any]
+
+
+Compiled = Expression | Template | list[Any] | dict[str, Any] | Any
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTemplate:
+    """The templates of one task, and the tasks whose outputs they name."""
+
+    fields: Mapping[str, Compiled]
+    upstreams: frozenset[str]
+
+    def render(self, document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """The document with every template rendered. Raises TemplateError."""
+        return {**document, **{name: _render(compiled, values) for name, compiled in self.fields.items()}}
+
+
+def has_template(value: Any) -> bool:
+    """Whether there is a template anywhere in this."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(has_template(item) for item in value.values())
+    return isinstance(value, list | tuple) and any(has_template(item) for item in value)
+
+
+def compile_task(document: Mapping[str, Any]) -> TaskTemplate | None:
+    """The templates of a task's definition, or None if it has none. Raises TemplateError."""
+    found = {name: document[name] for name in RENDERED_FIELDS if name in document and has_template(document[name])}
+    if not found:
+        return None
+    upstreams: set[str] = set()
+    compiled = {name: _compile(value, _choose(name, value), upstreams) for name, value in found.items()}
+    return TaskTemplate(compiled, frozenset(upstreams))
+
+
+def _choose(field: str, value: Any) -> _Environment:
+    if field == "command" and isinstance(value, str):
+        return _SHELL
+    return _TYPED if field in _TYPED_FIELDS else _PLAIN
+
+
+def check_task(document: Mapping[str, Any], path: str, upstreams: Set[str]) -> list[FieldError]:
+    """What is wrong with the templates of a task that runs after `upstreams`, found before it is saved."""
+    try:
+        template = compile_task(document)
+    except TemplateSyntaxError as error:
+        return [FieldError(path, f"the template cannot be read: {error.message}")]
+    except TemplateError as error:
+        return [FieldError(path, f"the template is refused: {error}")]
+    strangers = sorted(template.upstreams - upstreams) if template else []
+    return [
+        FieldError(path, f"tasks.{name} is not known there: only tasks that come before it have an output (depends_on)")
+        for name in strangers
+    ]
+
+
+def _compile(value: Any, environment: _Environment, upstreams: set[str]) -> Compiled:
+    if isinstance(value, Mapping):
+        return {key: _compile(item, environment, upstreams) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_compile(item, environment, upstreams) for item in value]
+    if not isinstance(value, str) or not has_template(value):
+        return value
+    tree = environment.parse(value)
+    _refuse_statements(tree.body)
+    upstreams |= _find_upstreams(tree)
+    if environment is _TYPED and _is_one_expression(tree):
+        return Expression(environment.compile_expression(value.strip()[2:-2].strip(" -+"), undefined_to_none=False))
+    return environment.from_string(tree)
+
+
+def _is_one_expression(tree: nodes.Template) -> bool:
+    if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
+        return False
+    parts = tree.body[0].nodes
+    return len(parts) == 1 and not isinstance(parts[0], nodes.TemplateData)
+
+
+def _refuse_statements(body: Iterable[nodes.Node]) -> None:
+    for node in body:
+        if not isinstance(node, _ALLOWED_STATEMENTS):
+            raise SecurityError(f"only expressions and if are allowed, not {type(node).__name__.lower()}")
+        if isinstance(node, nodes.If):
+            _refuse_statements([*node.body, *node.elif_, *node.else_])
+
+
+def _find_upstreams(tree: nodes.Template) -> set[str]:
+    """The names after `tasks.`, or in `tasks["…"]`."""
+    by_attribute = {node.attr for node in tree.find_all(nodes.Getattr) if _is_tasks(node.node)}
+    items = [node.arg for node in tree.find_all(nodes.Getitem) if _is_tasks(node.node)]
+    return by_attribute | {str(item.value) for item in items if isinstance(item, nodes.Const)}
+
+
+def _is_tasks(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Name) and node.name == "tasks"
+
+
+def _render(compiled: Compiled, values: Mapping[str, Any]) -> Any:
+    if isinstance(compiled, Expression):
+        value = compiled.evaluate(**values)
+        return str(value) if isinstance(value, Undefined) else value
+    if isinstance(compiled, Template):
+        return compiled.render(**values)
+    if isinstance(compiled, dict):
+        return {key: _render(item, values) for key, item in compiled.items()}
+    if isinstance(compiled, list):
+        return [_render(item, values) for item in compiled]
+    return compiled

@@ -1,0 +1,1 @@
+"""The only package that knows SQL: tables, statements, transactions, migrations, wake-ups."""

@@ -1,0 +1,173 @@
+"""Connections and transactions: one writer on SQLite, a pool on PostgreSQL, one retry policy for both."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import structlog
+from sqlalchemy import Engine, Executable, create_engine, make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import StaticPool
+
+from rota.domain.errors import Unavailable
+from rota.store.dialect import (
+    READER_SETTINGS,
+    WRITER_SETTINGS,
+    is_memory,
+    is_sqlite,
+    is_transient,
+    prepare_sqlite,
+)
+from rota.store.listen import Listener
+from rota.store.sessions import PooledSessions, Session, Sessions, ThreadedSessions
+from rota.store.wakeups import Topic, Wakeups
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+Clock = Callable[[], datetime]
+SQLITE_READERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseOptions:
+    """How to connect. A `clock` replaces the database's own time (tests, simulations)."""
+
+    url: str
+    max_open_connections: int = 10
+    max_lifetime_seconds: float = 1800
+    retry_seconds: float = 15
+    is_durable: bool = True
+    clock: Clock | None = None
+
+
+class Transaction:
+    """One transaction: runs statements, and remembers whom to wake up once it is committed."""
+
+    def __init__(self, session: Session, now: datetime | None) -> None:
+        self._session = session
+        self._parameters: dict[str, Any] = {} if now is None else {"now": now}
+        self._topics: set[Topic] = set()
+
+    async def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """Executes; all resulting rows."""
+        rows, _count = await self._session.execute(statement, {**self._parameters, **(parameters or {})})
+        return rows
+
+    async def row(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Any | None:
+        """Executes; the first resulting row."""
+        found = await self.rows(statement, parameters)
+        return found[0] if found else None
+
+    async def run(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> int:
+        """Executes a statement that returns no rows; how many rows it touched."""
+        _rows, count = await self._session.execute(statement, {**self._parameters, **(parameters or {})})
+        return count
+
+    def wake(self, topic: Topic) -> None:
+        """Calls `topic` after the commit."""
+        self._topics.add(topic)
+
+    @property
+    def topics(self) -> frozenset[Topic]:
+        return frozenset(self._topics)
+
+
+class Database:
+    """The one door to the data."""
+
+    def __init__(self, options: DatabaseOptions) -> None:
+        self.options = options
+        self.wakeups = Wakeups()
+        self.is_sqlite = is_sqlite(options.url)
+        self._listener: Listener | None = None
+        self._writer: Sessions
+        self._reader: Sessions
+        if self.is_sqlite:
+            self._writer = self._open_sqlite(writes=True)
+            # What is in memory belongs to one connection.
+            self._reader = self._writer if is_memory(options.url) else self._open_sqlite(writes=False)
+        else:
+            engine = self._open_postgres(WRITER_SETTINGS)
+            self._writer = PooledSessions(engine)
+            self._reader = PooledSessions(self._open_postgres(READER_SETTINGS))
+            self._listener = Listener(engine, self.wakeups)
+
+    async def open(self) -> None:
+        """Starts to listen for wake-ups from other processes."""
+        if self._listener:
+            await self._listener.start()
+
+    async def close(self) -> None:
+        if self._listener:
+            await self._listener.stop()
+        await self._writer.close()
+        if self._reader is not self._writer:
+            await self._reader.close()
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Runs `work` in a transaction, again if the database asks for it, then wakes up who waits for its effects."""
+        return await self._retry(self._writer, work)
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Runs `work`, which only reads, beside the writers."""
+        return await self._retry(self._reader, work)
+
+    async def _once(self, sessions: Sessions, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        async with sessions.begin() as session:
+            transaction = Transaction(session, self._now())
+            result = await work(transaction)
+            try:
+                await session.commit()
+            except (DBAPIError, OSError) as error:
+                # It may or may not have been committed: doing it again could do it twice.
+                raise Unavailable(f"the database was lost while it committed: {error}") from error
+        if transaction.topics:
+            self.wakeups.call(transaction.topics)
+        return result
+
+    async def _retry(self, sessions: Sessions, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        give_up_at = time.monotonic() + self.options.retry_seconds
+        delay_seconds = 0.005
+        while True:
+            try:
+                return await self._once(sessions, work)
+            except (DBAPIError, PoolTimeout, OSError) as error:
+                if not is_transient(error):
+                    raise
+                if time.monotonic() > give_up_at:
+                    raise Unavailable(f"the database cannot be used now: {error}") from error
+                log.info("database_retry", reason=str(error)[:200])
+            await asyncio.sleep(delay_seconds * (0.5 + random.random()))
+            delay_seconds = min(delay_seconds * 2, 1.0)
+
+    def _now(self) -> datetime | None:
+        if self.options.clock:
+            return self.options.clock()
+        # SQLite lives on this host and has no clock but this one.
+        return datetime.now(UTC) if self.is_sqlite else None
+
+    def _open_postgres(self, settings: Mapping[str, str]) -> AsyncEngine:
+        return create_async_engine(
+            self.options.url,
+            pool_size=self.options.max_open_connections,
+            # One more for the listener, which keeps its connection.
+            max_overflow=1,
+            pool_recycle=int(self.options.max_lifetime_seconds),
+            connect_args={"server_settings": dict(settings)},
+        )
+
+    def _open_sqlite(self, *, writes: bool) -> ThreadedSessions:
+        def make() -> Engine:
+            engine = create_engine(make_url(self.options.url).set(drivername="sqlite"), poolclass=StaticPool)
+            prepare_sqlite(engine, writes=writes, is_durable=self.options.is_durable)
+            return engine
+
+        return ThreadedSessions(make, size=1 if writes else SQLITE_READERS)

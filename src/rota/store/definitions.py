@@ -1,0 +1,239 @@
+"""Statements on workflows, their versions, tasks and dependencies. Versions never change once written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Float,
+    Integer,
+    String,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
+
+from rota.domain.ids import is_uuid
+from rota.store.database import Transaction
+from rota.store.dialect import NOW, Id, batch, encode_rows, insert_new
+from rota.store.tables import task_dependencies, tasks, workflow_versions, workflows
+
+_w = workflows.c
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowRow:
+    """A workflow as stored, without its tasks."""
+
+    id: str
+    namespace: str
+    name: str
+    kind: str
+    description: str
+    tags: list[str]
+    is_active: bool
+    max_active_runs: int | None
+    max_active_tasks: int | None
+    current_version: int
+    current_version_id: str | None
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+_COLUMNS = [_w[name] for name in WorkflowRow.__dataclass_fields__]
+_named = bindparam("wanted", type_=String())
+_BY_ID = select(*_COLUMNS).where(
+    _w.id == bindparam("wanted_id", type_=Id()), _w.namespace == bindparam("wanted_namespace", type_=String())
+)
+_BY_NAME = select(*_COLUMNS).where(
+    _w.name == _named, _w.namespace == bindparam("wanted_namespace", type_=String()), _w.kind == "workflow"
+)
+
+
+async def find_workflow(
+    transaction: Transaction,
+    namespace: str,
+    *,
+    workflow_id: str | None = None,
+    name: str | None = None,
+    locks: bool = False,
+) -> WorkflowRow | None:
+    """A workflow by id or by name, held until the commit if asked."""
+    if workflow_id is not None:
+        statement, wanted = _BY_ID, {"wanted_id": workflow_id}
+    else:
+        statement, wanted = _BY_NAME, {"wanted": name or ""}
+    if locks:
+        statement = statement.with_for_update(key_share=True)
+    row = await transaction.row(statement, {**wanted, "wanted_namespace": namespace})
+    return WorkflowRow(*row) if row else None
+
+
+_INSERT = insert_new(
+    workflows,
+    {
+        "id": bindparam("new_id", type_=Id()),
+        "created_at": NOW,
+        "updated_at": NOW,
+        **{
+            name: bindparam(name, type_=_w[name].type)
+            for name in (
+                *("namespace", "name", "kind", "description", "tags", "is_active"),
+                *("max_active_runs", "max_active_tasks"),
+            )
+        },
+    },
+).returning(_w.id)
+
+
+async def insert_workflow(transaction: Transaction, values: dict[str, Any]) -> bool:
+    """Creates a workflow that has no version yet, unless its name is taken; says whether it did."""
+    return await transaction.row(_INSERT, values) is not None
+
+
+async def update_workflow(transaction: Transaction, workflow_id: str, values: dict[str, Any]) -> None:
+    """Changes columns of a workflow and counts the change."""
+    statement = update(workflows).where(_w.id == workflow_id).values(**values, version=_w.version + 1, updated_at=NOW)
+    await transaction.run(statement)
+
+
+async def delete_workflow(transaction: Transaction, workflow_id: str) -> None:
+    """Deletes a workflow with all that belongs to it."""
+    await transaction.run(delete(workflows).where(_w.id == workflow_id))
+
+
+_INSERT_VERSION = insert(workflow_versions).values(
+    id=bindparam("new_id", type_=Id()),
+    workflow_id=bindparam("owner", type_=Id()),
+    number=bindparam("number"),
+    content_hash=bindparam("content_hash"),
+    spec=bindparam("spec"),
+    run_timeout_seconds=bindparam("run_timeout_seconds"),
+    created_at=NOW,
+)
+_new_tasks = batch(
+    "new_tasks",
+    id=Id(),
+    workflow_id=Id(),
+    version_id=Id(),
+    position=Integer(),
+    name=String(200),
+    kind=String(20),
+    spec=Text(),
+    trigger_rule=String(40),
+    retry_count=Integer(),
+    max_deliveries=Integer(),
+    timeout_seconds=Float(),
+    priority=Integer(),
+    lane_id=Integer(),
+    is_limited=Boolean(),
+    is_teardown=Boolean(),
+    upstream_count=Integer(),
+    downstream_count=Integer(),
+)
+_INSERT_TASKS = insert(tasks).from_select([*_new_tasks.c.keys(), "created_at"], select(*_new_tasks.c, NOW))
+_new_dependencies = batch("new_dependencies", id=Id(), version_id=Id(), task_id=Id(), depends_on_task_id=Id())
+_INSERT_DEPENDENCIES = insert(task_dependencies).from_select(
+    list(_new_dependencies.c.keys()), select(*_new_dependencies.c)
+)
+ROWS_PER_STATEMENT = 1000
+
+
+async def insert_version(
+    transaction: Transaction,
+    version: dict[str, Any],
+    task_rows: Sequence[tuple[Any, ...]],
+    dependency_rows: Sequence[tuple[str, str, str, str]],
+) -> None:
+    """Writes a version with its tasks and dependencies."""
+    await transaction.run(_INSERT_VERSION, version)
+    for start in range(0, len(task_rows), ROWS_PER_STATEMENT):
+        part = task_rows[start : start + ROWS_PER_STATEMENT]
+        await transaction.run(_INSERT_TASKS, {"new_tasks": encode_rows(part)})
+    for start in range(0, len(dependency_rows), ROWS_PER_STATEMENT):
+        rows = dependency_rows[start : start + ROWS_PER_STATEMENT]
+        await transaction.run(_INSERT_DEPENDENCIES, {"new_dependencies": encode_rows(rows)})
+
+
+_v = workflow_versions.c
+_HASH = select(_v.content_hash).where(_v.id == bindparam("version_id", type_=Id()))
+
+
+async def read_content_hash(transaction: Transaction, version_id: str) -> str | None:
+    row = await transaction.row(_HASH, {"version_id": version_id})
+    return row.content_hash if row else None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task of a version, as stored."""
+
+    id: str
+    version_id: str
+    workflow_id: str
+    position: int
+    name: str
+    kind: str
+    spec: dict[str, Any]
+    trigger_rule: str
+    upstream_count: int
+    is_teardown: bool
+
+
+_TASK_COLUMNS = [tasks.c[name] for name in TaskRow.__dataclass_fields__]
+_wanted_tasks = batch("wanted_tasks", id=Id())
+_TASKS = select(*_TASK_COLUMNS).where(tasks.c.id.in_(select(_wanted_tasks.c.id)))
+_VERSION_TASKS = (
+    select(*_TASK_COLUMNS).where(tasks.c.version_id == bindparam("version_id", type_=Id())).order_by(tasks.c.position)
+)
+
+
+async def read_tasks(transaction: Transaction, task_ids: Sequence[str]) -> list[TaskRow]:
+    parameters = {"wanted_tasks": encode_rows([(task_id,) for task_id in task_ids])}
+    return [TaskRow(*row) for row in await transaction.rows(_TASKS, parameters)]
+
+
+async def read_version_tasks(transaction: Transaction, version_id: str) -> list[TaskRow]:
+    """The tasks of a version in the order of their definition."""
+    return [TaskRow(*row) for row in await transaction.rows(_VERSION_TASKS, {"version_id": version_id})]
+
+
+_DEPENDENCIES = select(task_dependencies.c.task_id, task_dependencies.c.depends_on_task_id).where(
+    task_dependencies.c.version_id == bindparam("version_id", type_=Id())
+)
+
+
+async def read_dependencies(transaction: Transaction, version_id: str) -> list[tuple[str, str]]:
+    """(task id, id of the task that it depends on), for a whole version."""
+    return [(row[0], row[1]) for row in await transaction.rows(_DEPENDENCIES, {"version_id": version_id})]
+
+
+_wanted_versions = batch("wanted_versions", id=Id())
+_VERSION_FACTS = (
+    select(_v.id, _v.workflow_id, _v.number, _v.run_timeout_seconds, _w.name, _w.namespace, _w.kind)
+    .join(workflows, _w.id == _v.workflow_id)
+    .where(_v.id.in_(select(_wanted_versions.c.id)))
+)
+
+
+async def read_version_facts(transaction: Transaction, version_ids: Sequence[str]) -> Sequence[Any]:
+    """Number of the version; name, namespace and kind of its workflow."""
+    parameters = {"wanted_versions": encode_rows([(version_id,) for version_id in version_ids])}
+    return await transaction.rows(_VERSION_FACTS, parameters)
+
+
+_wanted_workflows = batch("wanted_workflows", id=Id())
+_MANY = select(*_COLUMNS).where(_w.id.in_(select(_wanted_workflows.c.id)))
+
+
+async def read_workflows(transaction: Transaction, workflow_ids: Sequence[str]) -> dict[str, WorkflowRow]:
+    parameters = {"wanted_workflows": encode_rows([(item,) for item in set(workflow_ids) if is_uuid(item)])}
+    return {row.id: WorkflowRow(*row) for row in await transaction.rows(_MANY, parameters)}

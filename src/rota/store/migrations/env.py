@@ -1,0 +1,21 @@
+"""Runs migrations on the connection that `rota.store.migrate` hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from rota.store.schema import metadata
+from rota.store.tables import workflows
+from rota.store.tables_service import nodes
+
+# Importing the modules fills the metadata; naming one table of each keeps the imports honest.
+TARGET = {table.metadata for table in (workflows, nodes)} | {metadata}
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    transaction_per_migration=False,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,622 @@
+"""The first schema."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+from rota.store.dialect import Id, Instant, Json, Serial
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "api_keys",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("prefix", sa.String(length=20), nullable=False),
+        sa.Column("key_hash", sa.String(length=64), nullable=False),
+        sa.Column("role", sa.String(length=20), nullable=False),
+        sa.Column("namespaces", Json(), nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("expires_at", Instant(), nullable=True),
+        sa.Column("revoked_at", Instant(), nullable=True),
+        sa.Column("last_used_at", Instant(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
+        sa.UniqueConstraint("key_hash", name=op.f("uq_api_keys_key_hash")),
+    )
+    op.create_table(
+        "audit_log",
+        sa.Column("seq", Serial, autoincrement=True, nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("actor", sa.String(length=200), nullable=False),
+        sa.Column("address", sa.String(length=100), server_default="", nullable=False),
+        sa.Column("action", sa.String(length=60), nullable=False),
+        sa.Column("entity_type", sa.String(length=20), nullable=False),
+        sa.Column("entity_id", sa.String(length=200), nullable=False),
+        sa.Column("details", Json(), nullable=True),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("seq", name=op.f("pk_audit_log")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_audit_log_namespace_seq", "audit_log", ["namespace", "seq"], unique=False)
+    op.create_table(
+        "idempotency_keys",
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("key", sa.String(length=255), nullable=False),
+        sa.Column("request_hash", sa.String(length=64), nullable=False),
+        sa.Column("response_status", sa.Integer(), nullable=True),
+        sa.Column("response_body", Json(), nullable=True),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("namespace", "key", name=op.f("pk_idempotency_keys")),
+    )
+    op.create_index("ix_idempotency_keys_created_at", "idempotency_keys", ["created_at"], unique=False)
+    op.create_table(
+        "leases",
+        sa.Column("name", sa.String(length=100), nullable=False),
+        sa.Column("holder", sa.String(length=200), nullable=False),
+        sa.Column("term", sa.BigInteger(), nullable=False),
+        sa.Column("acquired_at", Instant(), nullable=False),
+        sa.Column("expires_at", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
+    )
+    op.create_table(
+        "nodes",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("url", sa.Text(), server_default="", nullable=False),
+        sa.Column("roles", Json(), nullable=False),
+        sa.Column("software_version", sa.String(length=40), server_default="", nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("started_at", Instant(), nullable=False),
+        sa.Column("last_heartbeat", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_nodes")),
+    )
+    op.create_index("ix_nodes_name", "nodes", ["name"], unique=False)
+    op.create_table(
+        "pools",
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("slots", sa.Integer(), nullable=False),
+        sa.Column("description", sa.Text(), server_default="", nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("updated_at", Instant(), nullable=False),
+        sa.CheckConstraint("slots > 0", name=op.f("ck_pools_slots")),
+        sa.PrimaryKeyConstraint("namespace", "name", name=op.f("pk_pools")),
+    )
+    op.create_table(
+        "secrets",
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
+        sa.Column("key_id", sa.String(length=40), nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("updated_at", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("namespace", "name", name=op.f("pk_secrets")),
+    )
+    op.create_table(
+        "state_history",
+        sa.Column("seq", Serial, autoincrement=True, nullable=False),
+        sa.Column("entity_type", sa.String(length=20), nullable=False),
+        sa.Column("entity_id", Id(), nullable=False),
+        sa.Column("root_id", Id(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("old_state", sa.String(length=20), nullable=True),
+        sa.Column("new_state", sa.String(length=20), nullable=False),
+        sa.Column("changed_at", Instant(), nullable=False),
+        sa.Column("metadata", Json(), nullable=True),
+        sa.PrimaryKeyConstraint("seq", name=op.f("pk_state_history")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_state_history_root_id_seq", "state_history", ["root_id", "seq"], unique=False)
+    op.create_table(
+        "workers",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("incarnation", sa.String(length=36), nullable=False),
+        sa.Column("hostname", sa.String(length=255), nullable=False),
+        sa.Column("queues", Json(), nullable=False),
+        sa.Column("kinds", Json(), nullable=False),
+        sa.Column("labels", Json(), nullable=False),
+        sa.Column("concurrency", sa.Integer(), nullable=False),
+        sa.Column("software_version", sa.String(length=40), server_default="", nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("is_drain_requested", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("started_at", Instant(), nullable=False),
+        sa.Column("last_heartbeat", Instant(), nullable=False),
+        sa.Column("lease_expires_at", Instant(), nullable=False),
+        sa.Column("finished_at", Instant(), nullable=True),
+        sa.CheckConstraint("status IN ('active', 'draining', 'inactive')", name=op.f("ck_workers_status")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
+    )
+    op.create_index(
+        "ix_workers_lease",
+        "workers",
+        ["lease_expires_at"],
+        unique=False,
+        postgresql_where=sa.text("status <> 'inactive'"),
+        sqlite_where=sa.text("status <> 'inactive'"),
+    )
+    op.create_index("ix_workers_name_id", "workers", ["name", "id"], unique=False)
+    op.create_table(
+        "workflows",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("kind", sa.String(length=20), server_default="workflow", nullable=False),
+        sa.Column("description", sa.Text(), server_default="", nullable=False),
+        sa.Column("tags", Json(), server_default="[]", nullable=False),
+        sa.Column("is_active", sa.Boolean(), server_default=sa.true(), nullable=False),
+        sa.Column("max_active_runs", sa.Integer(), nullable=True),
+        sa.Column("max_active_tasks", sa.Integer(), nullable=True),
+        sa.Column("current_version", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("current_version_id", Id(), nullable=True),
+        sa.Column("failures_in_row", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("version", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("updated_at", Instant(), nullable=False),
+        sa.CheckConstraint("kind IN ('workflow', 'job')", name=op.f("ck_workflows_kind")),
+        sa.CheckConstraint("max_active_runs > 0", name=op.f("ck_workflows_max_active_runs")),
+        sa.CheckConstraint("max_active_tasks > 0", name=op.f("ck_workflows_max_active_tasks")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_workflows")),
+    )
+    op.create_index("ix_workflows_namespace_kind_id", "workflows", ["namespace", "kind", "id"], unique=False)
+    op.create_index(
+        "uq_workflows_namespace_name",
+        "workflows",
+        ["namespace", "name"],
+        unique=True,
+        postgresql_where=sa.text("kind = 'workflow'"),
+        sqlite_where=sa.text("kind = 'workflow'"),
+    )
+    op.create_table(
+        "lanes",
+        sa.Column("id", Serial, autoincrement=True, nullable=False),
+        sa.Column("key", sa.String(length=64), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("queue", sa.String(length=200), nullable=False),
+        sa.Column("kind", sa.String(length=20), nullable=False),
+        sa.Column("labels", Json(), nullable=False),
+        sa.Column("pool", sa.String(length=200), nullable=True),
+        sa.Column("workflow_id", Id(), nullable=True),
+        sa.Column("concurrency_key", sa.String(length=200), nullable=True),
+        sa.Column("pool_slots", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["workflow_id"], ["workflows.id"], name=op.f("fk_lanes_workflow_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_lanes")),
+        sa.UniqueConstraint("key", name=op.f("uq_lanes_key")),
+    )
+    op.create_table(
+        "schedules",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("workflow_id", Id(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("spec", Json(), nullable=False),
+        sa.Column("is_active", sa.Boolean(), nullable=False),
+        sa.Column("anchor_at", Instant(), nullable=False),
+        sa.Column("cursor_at", Instant(), nullable=False),
+        sa.Column("next_due_at", Instant(), nullable=True),
+        sa.Column("version", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("updated_at", Instant(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["workflow_id"], ["workflows.id"], name=op.f("fk_schedules_workflow_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_schedules")),
+        sa.UniqueConstraint("workflow_id", "position", name=op.f("uq_schedules_workflow_id_position")),
+    )
+    op.create_index(
+        "ix_schedules_due",
+        "schedules",
+        ["next_due_at"],
+        unique=False,
+        postgresql_where=sa.text("is_active AND next_due_at IS NOT NULL"),
+        sqlite_where=sa.text("is_active AND next_due_at IS NOT NULL"),
+    )
+    op.create_table(
+        "workflow_versions",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("workflow_id", Id(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("content_hash", sa.String(length=64), nullable=False),
+        sa.Column("spec", Json(), nullable=False),
+        sa.Column("run_timeout_seconds", sa.Float(), nullable=True),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["workflow_id"],
+            ["workflows.id"],
+            name=op.f("fk_workflow_versions_workflow_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_workflow_versions")),
+        sa.UniqueConstraint("workflow_id", "number", name=op.f("uq_workflow_versions_workflow_id_number")),
+    )
+    op.create_table(
+        "tasks",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("workflow_id", Id(), nullable=False),
+        sa.Column("version_id", Id(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("kind", sa.String(length=20), nullable=False),
+        sa.Column("spec", Json(), nullable=False),
+        sa.Column("trigger_rule", sa.String(length=40), nullable=False),
+        sa.Column("retry_count", sa.Integer(), nullable=False),
+        sa.Column("max_deliveries", sa.Integer(), nullable=False),
+        sa.Column("timeout_seconds", sa.Float(), nullable=True),
+        sa.Column("priority", sa.Integer(), nullable=False),
+        sa.Column("lane_id", sa.BigInteger(), nullable=False),
+        sa.Column("is_limited", sa.Boolean(), nullable=False),
+        sa.Column("is_teardown", sa.Boolean(), nullable=False),
+        sa.Column("upstream_count", sa.Integer(), nullable=False),
+        sa.Column("downstream_count", sa.Integer(), nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.CheckConstraint(
+            "trigger_rule IN ('all_done', 'all_failed', 'all_success', 'always', 'none_failed', 'none_failed_min_one_success', 'one_failed', 'one_success')",
+            name=op.f("ck_tasks_trigger_rule"),
+        ),
+        sa.ForeignKeyConstraint(["lane_id"], ["lanes.id"], name=op.f("fk_tasks_lane_id")),
+        sa.ForeignKeyConstraint(
+            ["version_id"], ["workflow_versions.id"], name=op.f("fk_tasks_version_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["workflow_id"], ["workflows.id"], name=op.f("fk_tasks_workflow_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tasks")),
+        sa.UniqueConstraint("version_id", "name", name=op.f("uq_tasks_version_id_name")),
+        sa.UniqueConstraint("version_id", "position", name=op.f("uq_tasks_version_id_position")),
+    )
+    op.create_index("ix_tasks_workflow_id", "tasks", ["workflow_id"], unique=False)
+    op.create_table(
+        "workflow_runs",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("workflow_id", Id(), nullable=False),
+        sa.Column("version_id", Id(), nullable=False),
+        sa.Column("schedule_id", Id(), nullable=True),
+        sa.Column("trigger", sa.String(length=20), nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("logical_date", Instant(), nullable=False),
+        sa.Column("params", Json(), server_default="{}", nullable=False),
+        sa.Column("note", sa.Text(), server_default="", nullable=False),
+        sa.Column("task_count", sa.Integer(), nullable=False),
+        sa.Column("remaining", sa.Integer(), nullable=False),
+        sa.Column("failed_count", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("is_limited", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("cancel_requested_at", Instant(), nullable=True),
+        sa.Column("cancel_reason", sa.Text(), nullable=True),
+        sa.Column("timeout_seconds", sa.Float(), nullable=True),
+        sa.Column("deadline_at", Instant(), nullable=True),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("started_at", Instant(), nullable=True),
+        sa.Column("finished_at", Instant(), nullable=True),
+        sa.Column("version", sa.Integer(), server_default="1", nullable=False),
+        sa.CheckConstraint(
+            "(status IN ('cancelled', 'failed', 'success')) = (finished_at IS NOT NULL)",
+            name=op.f("ck_workflow_runs_finished"),
+        ),
+        sa.CheckConstraint(
+            "status IN ('cancelled', 'failed', 'pending', 'running', 'success')",
+            name=op.f("ck_workflow_runs_status"),
+        ),
+        sa.CheckConstraint("remaining >= 0", name=op.f("ck_workflow_runs_remaining")),
+        sa.ForeignKeyConstraint(
+            ["schedule_id"], ["schedules.id"], name=op.f("fk_workflow_runs_schedule_id"), ondelete="SET NULL"
+        ),
+        sa.ForeignKeyConstraint(
+            ["version_id"],
+            ["workflow_versions.id"],
+            name=op.f("fk_workflow_runs_version_id"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["workflow_id"], ["workflows.id"], name=op.f("fk_workflow_runs_workflow_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_workflow_runs")),
+        postgresql_with={"fillfactor": "70"},
+    )
+    op.create_index(
+        "ix_workflow_runs_active",
+        "workflow_runs",
+        ["workflow_id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'running' AND is_limited"),
+        sqlite_where=sa.text("status = 'running' AND is_limited"),
+    )
+    op.create_index(
+        "ix_workflow_runs_deadline",
+        "workflow_runs",
+        ["deadline_at"],
+        unique=False,
+        postgresql_where=sa.text("status = 'running' AND deadline_at IS NOT NULL"),
+        sqlite_where=sa.text("status = 'running' AND deadline_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_workflow_runs_waiting",
+        "workflow_runs",
+        ["workflow_id", "created_at", "id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'pending'"),
+        sqlite_where=sa.text("status = 'pending'"),
+    )
+    op.create_index("ix_workflow_runs_workflow_id_id", "workflow_runs", ["workflow_id", "id"], unique=False)
+    op.create_index(
+        "uq_workflow_runs_tick",
+        "workflow_runs",
+        ["schedule_id", "logical_date"],
+        unique=True,
+        postgresql_where=sa.text("schedule_id IS NOT NULL"),
+        sqlite_where=sa.text("schedule_id IS NOT NULL"),
+    )
+    op.create_table(
+        "task_dependencies",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("version_id", Id(), nullable=False),
+        sa.Column("task_id", Id(), nullable=False),
+        sa.Column("depends_on_task_id", Id(), nullable=False),
+        sa.CheckConstraint("task_id <> depends_on_task_id", name=op.f("ck_task_dependencies_not_itself")),
+        sa.ForeignKeyConstraint(
+            ["depends_on_task_id"],
+            ["tasks.id"],
+            name=op.f("fk_task_dependencies_depends_on_task_id"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["task_id"], ["tasks.id"], name=op.f("fk_task_dependencies_task_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["version_id"],
+            ["workflow_versions.id"],
+            name=op.f("fk_task_dependencies_version_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_task_dependencies")),
+        sa.UniqueConstraint(
+            "task_id", "depends_on_task_id", name=op.f("uq_task_dependencies_task_id_depends_on_task_id")
+        ),
+    )
+    op.create_index(
+        "ix_task_dependencies_depends_on_task_id", "task_dependencies", ["depends_on_task_id"], unique=False
+    )
+    op.create_index("ix_task_dependencies_version_id", "task_dependencies", ["version_id"], unique=False)
+    op.create_table(
+        "task_runs",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("run_id", Id(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("workflow_id", Id(), nullable=False),
+        sa.Column("task_id", Id(), nullable=False),
+        sa.Column("map_index", sa.Integer(), server_default="-1", nullable=False),
+        sa.Column("logical_date", Instant(), nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("trigger_rule", sa.String(length=40), nullable=False),
+        sa.Column("upstream_waiting", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("upstream_succeeded", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("upstream_failed", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("upstream_skipped", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("downstream_count", sa.Integer(), nullable=False),
+        sa.Column("is_teardown", sa.Boolean(), nullable=False),
+        sa.Column("lane_id", sa.BigInteger(), nullable=False),
+        sa.Column("claim_rank", sa.BigInteger(), nullable=True),
+        sa.Column("priority", sa.Integer(), nullable=False),
+        sa.Column("is_limited", sa.Boolean(), nullable=False),
+        sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("retry_count", sa.Integer(), nullable=False),
+        sa.Column("failure_count", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("max_deliveries", sa.Integer(), nullable=False),
+        sa.Column("lost_count", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("timeout_seconds", sa.Float(), nullable=True),
+        sa.Column("due_at", Instant(), nullable=True),
+        sa.Column("queued_at", Instant(), nullable=True),
+        sa.Column("started_at", Instant(), nullable=True),
+        sa.Column("finished_at", Instant(), nullable=True),
+        sa.Column("worker_id", Id(), nullable=True),
+        sa.Column("incarnation", sa.String(length=36), nullable=True),
+        sa.Column("lease_expires_at", Instant(), nullable=True),
+        sa.Column("cancel_requested_at", Instant(), nullable=True),
+        sa.Column("exit_code", sa.Integer(), nullable=True),
+        sa.Column("error_type", sa.String(length=40), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("output", Json(), nullable=True),
+        sa.Column("usage", Json(), nullable=True),
+        sa.Column("is_unconfirmed", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.CheckConstraint("(status = 'running') = (lease_expires_at IS NOT NULL)", name=op.f("ck_task_runs_leased")),
+        sa.CheckConstraint(
+            "(status IN ('cancelled', 'failed', 'skipped', 'success', 'upstream_failed')) = (finished_at IS NOT NULL)",
+            name=op.f("ck_task_runs_finished"),
+        ),
+        sa.CheckConstraint("status <> 'queued' OR claim_rank IS NOT NULL", name=op.f("ck_task_runs_ranked")),
+        sa.CheckConstraint("status <> 'retrying' OR due_at IS NOT NULL", name=op.f("ck_task_runs_due")),
+        sa.CheckConstraint(
+            "status IN ('cancelled', 'failed', 'pending', 'queued', 'retrying', 'running', 'skipped', 'success', 'upstream_failed')",
+            name=op.f("ck_task_runs_status"),
+        ),
+        sa.CheckConstraint("upstream_waiting >= 0", name=op.f("ck_task_runs_waiting")),
+        sa.ForeignKeyConstraint(["run_id"], ["workflow_runs.id"], name=op.f("fk_task_runs_run_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_task_runs")),
+        sa.UniqueConstraint("run_id", "task_id", "map_index", name=op.f("uq_task_runs_run_id_task_id_map_index")),
+        postgresql_with={"fillfactor": "70"},
+    )
+    op.create_index(
+        "ix_task_runs_claim",
+        "task_runs",
+        ["lane_id", "claim_rank", "id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'queued'"),
+        sqlite_where=sa.text("status = 'queued'"),
+    )
+    op.create_index(
+        "ix_task_runs_dead",
+        "task_runs",
+        ["namespace", "id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'failed'"),
+        sqlite_where=sa.text("status = 'failed'"),
+    )
+    op.create_index(
+        "ix_task_runs_due",
+        "task_runs",
+        ["due_at"],
+        unique=False,
+        postgresql_where=sa.text("status = 'retrying'"),
+        sqlite_where=sa.text("status = 'retrying'"),
+    )
+    op.create_index(
+        "ix_task_runs_lease",
+        "task_runs",
+        ["lease_expires_at"],
+        unique=False,
+        postgresql_where=sa.text("status = 'running'"),
+        sqlite_where=sa.text("status = 'running'"),
+    )
+    op.create_index(
+        "ix_task_runs_slots",
+        "task_runs",
+        ["lane_id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'running' AND is_limited"),
+        sqlite_where=sa.text("status = 'running' AND is_limited"),
+    )
+    op.create_table(
+        "attempts",
+        sa.Column("task_run_id", Id(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("run_id", Id(), nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("worker_id", Id(), nullable=True),
+        sa.Column("incarnation", sa.String(length=36), nullable=True),
+        sa.Column("started_at", Instant(), nullable=True),
+        sa.Column("finished_at", Instant(), nullable=False),
+        sa.Column("exit_code", sa.Integer(), nullable=True),
+        sa.Column("error_type", sa.String(length=40), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("usage", Json(), nullable=True),
+        sa.Column("is_unconfirmed", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["task_run_id"], ["task_runs.id"], name=op.f("fk_attempts_task_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("task_run_id", "attempt", name=op.f("pk_attempts")),
+    )
+    op.create_table(
+        "task_logs",
+        sa.Column("task_run_id", Id(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("offset", sa.BigInteger(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["task_run_id"], ["task_runs.id"], name=op.f("fk_task_logs_task_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("task_run_id", "attempt", "offset", name=op.f("pk_task_logs")),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("task_logs")
+    op.drop_table("attempts")
+    op.drop_index(
+        "ix_task_runs_slots",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'running' AND is_limited"),
+        sqlite_where=sa.text("status = 'running' AND is_limited"),
+    )
+    op.drop_index(
+        "ix_task_runs_lease",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'running'"),
+        sqlite_where=sa.text("status = 'running'"),
+    )
+    op.drop_index(
+        "ix_task_runs_due",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'retrying'"),
+        sqlite_where=sa.text("status = 'retrying'"),
+    )
+    op.drop_index(
+        "ix_task_runs_dead",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'failed'"),
+        sqlite_where=sa.text("status = 'failed'"),
+    )
+    op.drop_index(
+        "ix_task_runs_claim",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'queued'"),
+        sqlite_where=sa.text("status = 'queued'"),
+    )
+    op.drop_table("task_runs")
+    op.drop_index("ix_task_dependencies_version_id", table_name="task_dependencies")
+    op.drop_index("ix_task_dependencies_depends_on_task_id", table_name="task_dependencies")
+    op.drop_table("task_dependencies")
+    op.drop_index(
+        "uq_workflow_runs_tick",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("schedule_id IS NOT NULL"),
+        sqlite_where=sa.text("schedule_id IS NOT NULL"),
+    )
+    op.drop_index("ix_workflow_runs_workflow_id_id", table_name="workflow_runs")
+    op.drop_index(
+        "ix_workflow_runs_waiting",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("status = 'pending'"),
+        sqlite_where=sa.text("status = 'pending'"),
+    )
+    op.drop_index(
+        "ix_workflow_runs_deadline",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("status = 'running' AND deadline_at IS NOT NULL"),
+        sqlite_where=sa.text("status = 'running' AND deadline_at IS NOT NULL"),
+    )
+    op.drop_index(
+        "ix_workflow_runs_active",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("status = 'running' AND is_limited"),
+        sqlite_where=sa.text("status = 'running' AND is_limited"),
+    )
+    op.drop_table("workflow_runs")
+    op.drop_index("ix_tasks_workflow_id", table_name="tasks")
+    op.drop_table("tasks")
+    op.drop_table("workflow_versions")
+    op.drop_index(
+        "ix_schedules_due",
+        table_name="schedules",
+        postgresql_where=sa.text("is_active AND next_due_at IS NOT NULL"),
+        sqlite_where=sa.text("is_active AND next_due_at IS NOT NULL"),
+    )
+    op.drop_table("schedules")
+    op.drop_table("lanes")
+    op.drop_index(
+        "uq_workflows_namespace_name",
+        table_name="workflows",
+        postgresql_where=sa.text("kind = 'workflow'"),
+        sqlite_where=sa.text("kind = 'workflow'"),
+    )
+    op.drop_index("ix_workflows_namespace_kind_id", table_name="workflows")
+    op.drop_table("workflows")
+    op.drop_index("ix_workers_name_id", table_name="workers")
+    op.drop_index(
+        "ix_workers_lease",
+        table_name="workers",
+        postgresql_where=sa.text("status <> 'inactive'"),
+        sqlite_where=sa.text("status <> 'inactive'"),
+    )
+    op.drop_table("workers")
+    op.drop_index("ix_state_history_root_id_seq", table_name="state_history")
+    op.drop_table("state_history")
+    op.drop_table("secrets")
+    op.drop_table("pools")
+    op.drop_index("ix_nodes_name", table_name="nodes")
+    op.drop_table("nodes")
+    op.drop_table("leases")
+    op.drop_index("ix_idempotency_keys_created_at", table_name="idempotency_keys")
+    op.drop_table("idempotency_keys")
+    op.drop_index("ix_audit_log_namespace_seq", table_name="audit_log")
+    op.drop_table("audit_log")
+    op.drop_table("api_keys")

@@ -1,0 +1,1 @@
+"""Reads for people: lists and details, apart from the statements that change state."""

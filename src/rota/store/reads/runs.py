@@ -1,0 +1,204 @@
+"""Workflow runs, task runs, attempts and their history, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, bindparam, select
+
+from rota.store.database import Transaction
+from rota.store.dialect import Id, batch, encode_rows
+from rota.store.reads.pages import Listing, PageRequest, read_page
+from rota.store.tables import attempts, state_history, task_runs, tasks, workflow_runs, workflow_versions, workflows
+
+_w = workflows.c
+_r = workflow_runs.c
+_t = task_runs.c
+_a = attempts.c
+_h = state_history.c
+
+_RUNS = (
+    select(
+        _r.id,
+        _r.namespace,
+        _r.workflow_id,
+        _w.name.label("workflow"),
+        workflow_versions.c.number.label("workflow_version"),
+        _r.schedule_id,
+        _r.trigger,
+        _r.status,
+        _r.logical_date,
+        _r.params,
+        _r.note,
+        _r.task_count,
+        _r.remaining,
+        _r.failed_count,
+        _r.cancel_requested_at,
+        _r.cancel_reason,
+        _r.deadline_at,
+        _r.created_at,
+        _r.started_at,
+        _r.finished_at,
+    )
+    .join(workflows, _w.id == _r.workflow_id)
+    .join(workflow_versions, workflow_versions.c.id == _r.version_id)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs, or task runs, are wanted."""
+
+    namespace: str
+    statuses: Sequence[str] = ()
+    workflow_id: str | None = None
+    run_id: str | None = None
+
+
+async def list_runs(transaction: Transaction, wanted: RunFilter, page: PageRequest) -> Listing:
+    """Workflow runs, the newest first."""
+    statement = _RUNS.where(_r.namespace == wanted.namespace)
+    if wanted.statuses:
+        statement = statement.where(_r.status.in_(wanted.statuses))
+    if wanted.workflow_id is not None:
+        statement = statement.where(_r.workflow_id == wanted.workflow_id)
+    return await read_page(transaction, statement, _r.id, page)
+
+
+_RUN = _RUNS.where(_r.id == bindparam("wanted_id", type_=Id()), _r.namespace == bindparam("wanted_namespace"))
+
+
+async def read_run(transaction: Transaction, namespace: str, run_id: str) -> Any | None:
+    return await transaction.row(_RUN, {"wanted_id": run_id, "wanted_namespace": namespace})
+
+
+_TASK_RUNS = (
+    select(
+        _t.id,
+        _t.run_id,
+        _t.run_id.label("workflow_run_id"),
+        _t.workflow_id,
+        _w.name.label("workflow"),
+        _t.task_id,
+        tasks.c.name.label("task"),
+        tasks.c.kind,
+        _t.map_index,
+        _t.status,
+        _t.trigger_rule,
+        _t.attempt,
+        _t.retry_count,
+        _t.failure_count,
+        _t.lost_count,
+        _t.priority,
+        _t.due_at,
+        _t.queued_at,
+        _t.started_at,
+        _t.finished_at,
+        _t.worker_id,
+        _t.cancel_requested_at,
+        _t.exit_code,
+        _t.error_type,
+        _t.error,
+        _t.created_at,
+    )
+    .join(tasks, tasks.c.id == _t.task_id)
+    .join(workflows, _w.id == _t.workflow_id)
+)
+
+
+def _select_task_runs(wanted: RunFilter) -> Select[Any]:
+    statement = _TASK_RUNS.where(_t.namespace == wanted.namespace)
+    if wanted.statuses:
+        statement = statement.where(_t.status.in_(wanted.statuses))
+    if wanted.workflow_id is not None:
+        statement = statement.where(_t.workflow_id == wanted.workflow_id)
+    if wanted.run_id is not None:
+        statement = statement.where(_t.run_id == wanted.run_id)
+    return statement
+
+
+async def list_task_runs(transaction: Transaction, wanted: RunFilter, page: PageRequest) -> Listing:
+    """Task runs, the newest first."""
+    return await read_page(transaction, _select_task_runs(wanted), _t.id, page)
+
+
+_OF_RUN = _TASK_RUNS.where(_t.run_id == bindparam("wanted_run", type_=Id())).order_by(tasks.c.position, _t.map_index)
+
+
+async def read_task_runs_of(transaction: Transaction, run_id: str) -> Sequence[Any]:
+    """All task runs of a run, in the order of the definition."""
+    return await transaction.rows(_OF_RUN, {"wanted_run": run_id})
+
+
+_TASK_RUN = _TASK_RUNS.add_columns(_t.output).where(
+    _t.id == bindparam("wanted_id", type_=Id()), _t.namespace == bindparam("wanted_namespace")
+)
+
+
+async def read_task_run(transaction: Transaction, namespace: str, task_run_id: str) -> Any | None:
+    """A task run with its output."""
+    return await transaction.row(_TASK_RUN, {"wanted_id": task_run_id, "wanted_namespace": namespace})
+
+
+_of = batch("wanted_task_runs", id=Id())
+_ATTEMPTS = (
+    select(
+        _a.task_run_id,
+        _a.attempt,
+        _a.status,
+        _a.worker_id,
+        _a.started_at,
+        _a.finished_at,
+        _a.exit_code,
+        _a.error_type,
+        _a.error,
+        _a.usage,
+        _a.is_unconfirmed,
+    )
+    .where(_a.task_run_id.in_(select(_of.c.id)))
+    .order_by(_a.task_run_id, _a.attempt)
+)
+
+
+async def read_attempts(transaction: Transaction, task_run_ids: Sequence[str]) -> Sequence[Any]:
+    """The attempts of these task runs that have ended."""
+    parameters = {"wanted_task_runs": encode_rows([(task_run_id,) for task_run_id in task_run_ids])}
+    return await transaction.rows(_ATTEMPTS, parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFilter:
+    """Which changes are wanted, after which one, and how many at most."""
+
+    namespace: str
+    # The run, workflow, worker or schedule that the changes belong to.
+    root_id: str | None = None
+    entity_type: str | None = None
+    entity_id: str | None = None
+    since_seq: int = 0
+    limit: int = 20
+
+
+async def read_history(transaction: Transaction, wanted: HistoryFilter) -> Sequence[Any]:
+    """Changes of state in the order in which they were recorded. Those of workers belong to no namespace."""
+    statement = select(
+        _h.seq, _h.entity_type, _h.entity_id, _h.root_id, _h.old_state, _h.new_state, _h.changed_at, _h.metadata
+    ).where(_h.namespace.in_([wanted.namespace, ""]), _h.seq > wanted.since_seq)
+    if wanted.root_id is not None:
+        statement = statement.where(_h.root_id == wanted.root_id)
+    if wanted.entity_type is not None:
+        statement = statement.where(_h.entity_type == wanted.entity_type)
+    if wanted.entity_id is not None:
+        statement = statement.where(_h.entity_id == wanted.entity_id)
+    return await transaction.rows(statement.order_by(_h.seq).limit(wanted.limit))
+
+
+_ROOT = select(_t.run_id).where(_t.id == bindparam("wanted_id", type_=Id()))
+
+
+async def find_history_root(transaction: Transaction, entity_id: str) -> str:
+    """Under which id the changes of an entity are found: a task run's under its run, others under their own."""
+    row = await transaction.row(_ROOT, {"wanted_id": entity_id})
+    return entity_id if row is None else str(row.run_id)

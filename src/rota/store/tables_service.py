@@ -1,0 +1,98 @@
+"""The tables of the service itself: nodes, leases, secrets, access, audit."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
+
+from rota.store.dialect import Id, Instant, Json, Serial
+from rota.store.schema import metadata
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("url", Text, nullable=False, server_default=""),
+    Column("roles", Json, nullable=False),
+    Column("software_version", String(40), nullable=False, server_default=""),
+    Column("status", String(20), nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("last_heartbeat", Instant, nullable=False),
+    Index("ix_nodes_name", "name"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("holder", String(200), nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("acquired_at", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("namespace", String(200), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("ciphertext", LargeBinary, nullable=False),
+    Column("key_id", String(40), nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    PrimaryKeyConstraint("namespace", "name"),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("prefix", String(20), nullable=False),
+    Column("key_hash", String(64), nullable=False, unique=True),
+    Column("role", String(20), nullable=False),
+    Column("namespaces", Json, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("expires_at", Instant),
+    Column("revoked_at", Instant),
+    Column("last_used_at", Instant),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("namespace", String(200), nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("address", String(100), nullable=False, server_default=""),
+    Column("action", String(60), nullable=False),
+    Column("entity_type", String(20), nullable=False),
+    Column("entity_id", String(200), nullable=False),
+    Column("details", Json),
+    Column("created_at", Instant, nullable=False),
+    Index("ix_audit_log_namespace_seq", "namespace", "seq"),
+    sqlite_autoincrement=True,
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("namespace", String(200), nullable=False),
+    Column("key", String(255), nullable=False),
+    Column("request_hash", String(64), nullable=False),
+    Column("response_status", Integer),
+    Column("response_body", Json),
+    Column("created_at", Instant, nullable=False),
+    PrimaryKeyConstraint("namespace", "key"),
+    Index("ix_idempotency_keys_created_at", "created_at"),
+)

@@ -1,0 +1,175 @@
+"""What holds in the database whenever no transaction is on its way, read from the tables and the pure domain."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from rota.domain.graph import Graph, build_graph, run_outcome
+from rota.domain.rules import Decision, TriggerRule, count_outcomes, decide
+from rota.domain.states import RUN_FINAL, RUN_MOVES, TASK_FINAL, TASK_MOVES, RunState, TaskState
+from rota.store.database import Database, Transaction
+from rota.store.tables import (
+    attempts,
+    state_history,
+    task_dependencies,
+    task_runs,
+    tasks,
+    workflow_runs,
+    workflows,
+)
+
+
+@dataclass
+class Snapshot:
+    """All that the invariants speak of."""
+
+    workflows: dict[str, Any]
+    runs: Sequence[Any]
+    task_runs: Sequence[Any]
+    tasks: dict[str, Any]
+    upstreams: dict[str, list[str]]
+    history: dict[str, list[Any]]
+    attempts: dict[str, list[Any]]
+
+
+async def find_faults(database: Database, workflow_ids: Iterable[str] | None = None) -> list[str]:
+    """Everything that is wrong with the runs of these workflows (of all, if none are named)."""
+    wanted = None if workflow_ids is None else set(workflow_ids)
+    snapshot = await database.read(lambda tx: _take(tx, wanted))
+    of_run: dict[str, list[Any]] = defaultdict(list)
+    for row in snapshot.task_runs:
+        of_run[row.run_id].append(row)
+    faults: list[str] = []
+    for run in snapshot.runs:
+        rows = of_run[run.id]
+        faults += _check_run(snapshot, run, rows)
+        for row in rows:
+            faults += _check_task_run(snapshot, run, row, rows)
+    return faults + list(_check_turns(snapshot))
+
+
+async def _take(transaction: Transaction, wanted: set[str] | None) -> Snapshot:
+    def narrow(statement: Any, column: Any) -> Any:
+        return statement if wanted is None else statement.where(column.in_(wanted))
+
+    of_runs = select(workflow_runs.c.id)
+    run_ids = narrow(of_runs, workflow_runs.c.workflow_id)
+    found = await transaction.rows(narrow(select(workflows), workflows.c.id))
+    runs = await transaction.rows(narrow(select(workflow_runs), workflow_runs.c.workflow_id))
+    rows = await transaction.rows(narrow(select(task_runs), task_runs.c.workflow_id))
+    of_tasks = await transaction.rows(narrow(select(tasks), tasks.c.workflow_id))
+    upstreams: dict[str, list[str]] = defaultdict(list)
+    for row in await transaction.rows(select(task_dependencies).order_by(task_dependencies.c.id)):
+        upstreams[row.task_id].append(row.depends_on_task_id)
+    history: dict[str, list[Any]] = defaultdict(list)
+    in_runs = state_history.c.root_id.in_(run_ids)
+    for row in await transaction.rows(select(state_history).where(in_runs).order_by(state_history.c.seq)):
+        history[row.entity_id].append(row)
+    ended: dict[str, list[Any]] = defaultdict(list)
+    for row in await transaction.rows(select(attempts).where(attempts.c.run_id.in_(run_ids))):
+        ended[row.task_run_id].append(row)
+    return Snapshot(
+        {row.id: row for row in found}, runs, rows, {row.id: row for row in of_tasks}, upstreams, history, ended
+    )
+
+
+def graph_of(snapshot: Snapshot, rows: Sequence[Any]) -> Graph:
+    ids = [row.task_id for row in rows]
+    return build_graph(ids, {task_id: snapshot.upstreams[task_id] for task_id in ids})
+
+
+def _check_run(snapshot: Snapshot, run: Any, rows: Sequence[Any]) -> Iterator[str]:
+    name = f"run {run.id} ({run.status})"
+    states = {row.task_id: TaskState(row.status) for row in rows}
+    remaining = sum(state not in TASK_FINAL for state in states.values())
+    if len(rows) != run.task_count:
+        yield f"{name} has {len(rows)} task runs and should have {run.task_count}"
+    if run.remaining != remaining:
+        yield f"{name}: remaining is {run.remaining}, a recount gives {remaining}"
+    failed = sum(row.status in ("failed", "cancelled") and not row.is_teardown for row in rows)
+    if run.failed_count != failed:
+        yield f"{name}: failed_count is {run.failed_count}, a recount gives {failed}"
+    expected = _expect_outcome(snapshot, run, rows, states)
+    if run.status != "pending" and run.status != expected:
+        yield f"{name}: the rules say {expected} for {sorted(states.values())}"
+    if run.status == "pending" and not set(states.values()) <= {TaskState.PENDING}:
+        yield f"{name} has not started, but its task runs are {sorted(states.values())}"
+    yield from _check_history(snapshot, run, None, RUN_MOVES, RunState)
+
+
+def _expect_outcome(snapshot: Snapshot, run: Any, rows: Sequence[Any], states: dict[str, TaskState]) -> str:
+    rules = {row.task_id: TriggerRule(row.trigger_rule) for row in rows}
+    teardown = {row.task_id for row in rows if row.is_teardown}
+    outcome = run_outcome(graph_of(snapshot, rows), rules, states, teardown)
+    is_cut = any(row.status == "cancelled" and not row.is_teardown for row in rows)
+    if outcome in RUN_FINAL and run.cancel_requested_at is not None and is_cut:
+        return "cancelled"
+    return str(outcome)
+
+
+def _check_task_run(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any]) -> Iterator[str]:
+    name = f"task run {snapshot.tasks[row.task_id].name} ({row.status}) of run {run.id}"
+    if row.status == "pending":
+        yield from (f"{name}: {fault}" for fault in _check_waiting(snapshot, run, row, rows))
+    if row.status == "queued" and (row.claim_rank is None or run.status != "running"):
+        yield f"{name} cannot be claimed"
+    if row.status == "running" and (row.lease_expires_at is None or not row.worker_id or not row.incarnation):
+        yield f"{name} has no owner"
+    if row.status == "retrying" and row.due_at is None:
+        yield f"{name} will never be due"
+    kept = sorted(entry.attempt for entry in snapshot.attempts[row.id])
+    expected = list(range(1, row.attempt + (not _is_in_row(snapshot, row))))
+    if kept != expected:
+        yield f"{name}: attempts {kept} are kept, and should be {expected}"
+    starts = sum(entry.new_state == "running" for entry in _moves(snapshot, row))
+    if starts != row.attempt:
+        yield f"{name} was started {starts} times and is at attempt {row.attempt}"
+    yield from _check_history(snapshot, row, "pending", TASK_MOVES, TaskState)
+
+
+def _is_in_row(snapshot: Snapshot, row: Any) -> bool:
+    """The latest attempt stands in the task run's own row until another one can follow."""
+    if row.status == "cancelled":
+        return bool(_moves(snapshot, row)[-1].old_state == "running")
+    return row.status in ("running", "success", "failed", "skipped") and row.attempt > 0
+
+
+def _check_waiting(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any]) -> Iterator[str]:
+    states = {other.task_id: TaskState(other.status) for other in rows}
+    counters = count_outcomes(states[task_id] for task_id in snapshot.upstreams[row.task_id])
+    stored = (row.upstream_waiting, row.upstream_succeeded, row.upstream_failed, row.upstream_skipped)
+    recount = (counters.waiting, counters.succeeded, counters.failed, counters.skipped)
+    if stored != recount:
+        yield f"its counters are {stored}, a recount gives {recount}"
+    if run.status != "pending" and decide(TriggerRule(row.trigger_rule), counters) is not Decision.WAIT:
+        yield f"{row.trigger_rule} decides on {recount}, and yet it waits"
+
+
+def _moves(snapshot: Snapshot, row: Any) -> list[Any]:
+    return [entry for entry in snapshot.history[row.id] if "event" not in (entry.metadata or {})]
+
+
+def _check_history(snapshot: Snapshot, row: Any, first: str | None, table: Any, kind: Any) -> Iterator[str]:
+    state = first
+    for entry in _moves(snapshot, row):
+        if entry.old_state != state:
+            yield f"history of {row.id}: {entry.old_state} -> {entry.new_state} follows {state}"
+        elif state is not None and kind(entry.new_state) not in table[kind(state)]:
+            yield f"history of {row.id}: {state} -> {entry.new_state} is not allowed"
+        state = entry.new_state
+    if state != row.status:
+        yield f"history of {row.id} ends with {state}, and it is {row.status}"
+
+
+def _check_turns(snapshot: Snapshot) -> Iterator[str]:
+    """A run waits for its turn only while there is none."""
+    active = Counter(run.workflow_id for run in snapshot.runs if run.status == "running" and run.is_limited)
+    for workflow_id in {run.workflow_id for run in snapshot.runs if run.status == "pending"}:
+        limit = snapshot.workflows[workflow_id].max_active_runs
+        if limit is None or active[workflow_id] < limit:
+            yield f"runs of workflow {workflow_id} wait although {active[workflow_id]} of {limit} are active"
