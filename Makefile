@@ -30,8 +30,8 @@ $(VENV)/.installed: requirements/dev.txt pyproject.toml | $(BIN)/python
 install: $(VENV)/.installed ## everything for development, into .venv
 
 .PHONY: up
-up: $(VENV)/.core ## start Rota here: API, scheduler and a worker in one process
-	$(BIN)/rota up $(ARGS)
+up: $(VENV)/.core ## start Rota here with the example workflows: API, scheduler and a worker in one process
+	$(BIN)/rota up --data-dir rota-data --workflows examples/workflows $(ARGS)
 
 .PHONY: servers
 servers: $(VENV)/.installed
@@ -68,7 +68,7 @@ check: lint types imports generated test ## what CI runs
 
 .PHONY: e2e
 e2e: $(VENV)/.installed servers ## only the tests with real processes
-	$(BIN)/python -m pytest tests/e2e $(ARGS)
+	$(BIN)/python -m pytest tests/acceptance $(ARGS)
 
 .PHONY: bench
 bench: $(VENV)/.installed servers ## measure against the budget

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import engine_bench, machine
+from benchmarks import engine_bench, machine, worker_bench
 from benchmarks.measure import Measure
 from benchmarks.stage import Place, open_place
 
@@ -26,6 +26,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "chain": lambda place, quick: engine_bench.measure_chain(place, length=50 if quick else 500),
     "fan": lambda place, quick: engine_bench.measure_fan(place, width=1_000 if quick else 10_000),
+    "python": lambda place, quick: worker_bench.measure_python(place, count=2_000 if quick else 20_000),
+    "shell": lambda place, quick: worker_bench.measure_shell(place, count=500 if quick else 4_000),
+    "latency": lambda place, quick: worker_bench.measure_latency(place, count=20 if quick else 300),
     "flat": lambda place, quick: engine_bench.measure_flatness(
         place, finished=10_000 if quick else 1_000_000, waiting=2_000 if quick else 100_000
     ),

@@ -5,6 +5,24 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
 
+# Container tasks are tested against a real Podman; the example worker needs curl, the TLS tests openssl.
+install_tools() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+    local missing=()
+    command -v podman >/dev/null || missing+=(podman)
+    command -v runc >/dev/null || missing+=(runc)
+    [ -e /bin/busybox ] || command -v busybox >/dev/null || missing+=(busybox-static)
+    command -v curl >/dev/null || missing+=(curl)
+    command -v openssl >/dev/null || missing+=(openssl)
+    [ "${#missing[@]}" = 0 ] && return 0
+    echo "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update --quiet --quiet </dev/null || true
+    apt-get install --yes --quiet --quiet --no-install-recommends "${missing[@]}" </dev/null >/dev/null || true
+}
+
+install_tools
+
 can_start() { "$python" -m tests.servers.postgres; }
 
 can_start && exit 0

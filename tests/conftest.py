@@ -118,4 +118,4 @@ def _postgres_database(request: pytest.FixtureRequest, template: str | None) -> 
 
 
 def _sqlite_url(directory: Path) -> str:
-    return f"sqlite+aiosqlite:///{directory / 'rota.db'}"
+    return f"sqlite:///{directory / 'rota.db'}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.architecture.source import ROOT, length, nesting, parse, source_modules
 
+# Migrations are written once, as the tables were then, and never read as code again.
+MODULES = tuple(module for module in source_modules() if "migrations" not in module.path.parts)
 SOURCE_FILE_LINES = 400
 TEST_FILE_LINES = 600
 FUNCTION_LINES = 40
@@ -14,7 +16,7 @@ NESTING_STOP = 4
 
 
 def test_source_files_are_short():
-    long = [f"{m.path.relative_to(ROOT)}: {len(m.lines)}" for m in source_modules() if len(m.lines) > SOURCE_FILE_LINES]
+    long = [f"{m.path.relative_to(ROOT)}: {len(m.lines)}" for m in MODULES if len(m.lines) > SOURCE_FILE_LINES]
     assert not long, f"split by duty what has more than {SOURCE_FILE_LINES} lines: {long}"
 
 
@@ -27,7 +29,7 @@ def test_test_files_are_short():
 def test_no_function_is_very_long():
     long = [
         f"{module.at(function.lineno)} {function.name}: {length(function)}"
-        for module in source_modules()
+        for module in MODULES
         for function in module.functions()
         if length(function) > FUNCTION_LINES_STOP
     ]
@@ -37,7 +39,7 @@ def test_no_function_is_very_long():
 def test_long_functions_are_rare():
     lengths = {
         f"{module.at(function.lineno)} {function.name}": length(function)
-        for module in source_modules()
+        for module in MODULES
         for function in module.functions()
     }
     long = {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES}
@@ -48,7 +50,7 @@ def test_long_functions_are_rare():
 def test_blocks_are_not_deeply_nested():
     depths = {
         f"{module.at(function.lineno)} {function.name}": nesting(function)
-        for module in source_modules()
+        for module in MODULES
         for function in module.functions()
     }
     very_deep = [name for name, depth in depths.items() if depth > NESTING_STOP]

@@ -10,7 +10,7 @@ from rota.domain.rules import OUTCOME_COUNTER
 from rota.domain.states import TaskState
 from rota.engine.core import Core
 from rota.engine.record import note_run, note_task
-from rota.store import history, releases, task_runs, workflow_runs
+from rota.store import releases, task_runs, workflow_runs
 from rota.store.database import Transaction
 from rota.store.history import Change
 from rota.store.wakeups import Topic
@@ -111,8 +111,3 @@ async def start_turns(transaction: Transaction, workflow_id: str) -> list[Change
     changes += [note_task(row.id, row.run_id, row.namespace, "pending", "queued") for row in queued]
     transaction.wake(Topic.QUEUE)
     return changes
-
-
-async def record(transaction: Transaction, changes: Sequence[Change]) -> None:
-    """Writes the changes of a verb."""
-    await history.record_changes(transaction, changes)

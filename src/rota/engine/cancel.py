@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rota.domain.errors import Conflict, NotFound
 from rota.engine.advance import Ended, advance
 from rota.engine.core import Core
-from rota.engine.record import note_run, note_task
-from rota.store import history, interventions, outcomes, task_runs, workflow_runs
+from rota.engine.record import note_run, note_task, record
+from rota.store import interventions, outcomes, task_runs, workflow_runs
 from rota.store.database import Transaction
 from rota.store.dialect import clean_text
 from rota.store.wakeups import Topic
@@ -49,7 +49,7 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
         transaction,
         [Ended(run_id, row.task_id, "cancelled", row.downstream_count, row.is_teardown) for row in stopped],
     )
-    await history.record_changes(transaction, changes)
+    await record(core, transaction, changes)
     if asked:
         transaction.wake(Topic.ORDERS)
     return CancelReport(len(stopped), asked)
@@ -95,5 +95,5 @@ async def cancel_task_run(core: Core, transaction: Transaction, task_run_id: str
             for item in stopped
         ],
     )
-    await history.record_changes(transaction, changes)
+    await record(core, transaction, changes)
     return CancelReport(len(stopped), 0)

@@ -10,9 +10,9 @@ from rota.domain.share import Demand, LimitKey
 from rota.domain.work import Assignment
 from rota.engine.capacity import find_free, limits_of
 from rota.engine.core import Core, WorkerFacts
-from rota.engine.record import note_task
+from rota.engine.record import note_task, record
 from rota.engine.render import make_assignments
-from rota.store import claims, history
+from rota.store import claims
 from rota.store.claims import Claimed, ReadyLane
 from rota.store.database import Transaction
 from rota.store.history import Change
@@ -62,7 +62,9 @@ async def claim(core: Core, transaction: Transaction, worker: WorkerFacts, *, li
         demands = [demand for demand in demands if demand.lane_id not in asked or demand.lane_id in full]
     if not claimed:
         return ClaimResult(is_contended=is_contended)
-    await history.record_changes(transaction, [_note_claim(row, worker) for row in claimed])
+    await record(core, transaction, [_note_claim(row, worker) for row in claimed])
+    if core.watch:
+        core.watch.note_claims(transaction, worker.id, claimed)
     assignments, refused = await make_assignments(core, transaction, claimed, worker.incarnation)
     return ClaimResult(tuple(assignments), is_contended, tuple(refused))
 

@@ -13,8 +13,8 @@ from rota.domain.states import TASK_FINAL, TaskState
 from rota.domain.work import ErrorType, Finished, LogChunk, Report, ReportResult, WorkerIdentity
 from rota.engine.advance import Ended, advance
 from rota.engine.core import MAX_ATTEMPT, Core, TaskDefinition, can_exist
-from rota.engine.record import note_task
-from rota.store import attempts, history, outcomes
+from rota.engine.record import note_task, record
+from rota.store import attempts, outcomes
 from rota.store.database import Transaction
 from rota.store.dialect import encode_json, to_microseconds
 from rota.store.history import Change
@@ -120,7 +120,7 @@ async def _complete(core: Core, transaction: Transaction, ends: Sequence[_End]) 
         else:
             late.append(end)
     if late:
-        results |= await _refuse_late(transaction, late)
+        results |= await _refuse_late(core, transaction, late)
     return results
 
 
@@ -254,7 +254,7 @@ async def finish(core: Core, transaction: Transaction, decided: Sequence[Outcome
         if row.status in TASK_FINAL
     ]
     changes += await advance(core, transaction, ended)
-    await history.record_changes(transaction, changes)
+    await record(core, transaction, changes)
     return landed
 
 
@@ -290,7 +290,7 @@ def _note_end(row: Landed, outcome: Outcome) -> list[Change]:
     return [note_task(row.id, row.run_id, row.namespace, "running", row.status, details)]
 
 
-async def _refuse_late(transaction: Transaction, late: Sequence[_End]) -> dict[int, ReportResult]:
+async def _refuse_late(core: Core, transaction: Transaction, late: Sequence[_End]) -> dict[int, ReportResult]:
     """Results of attempts that are over: refused, and kept in the history as such."""
     standings = await outcomes.read_standings(transaction, [end.told.task_run_id for end in late])
     changes = []
@@ -312,5 +312,5 @@ async def _refuse_late(transaction: Transaction, late: Sequence[_End]) -> dict[i
         changes.append(
             note_task(standing.id, standing.run_id, standing.namespace, standing.status, standing.status, details)
         )
-    await history.record_changes(transaction, changes)
+    await record(core, transaction, changes)
     return results

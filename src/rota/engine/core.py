@@ -16,6 +16,7 @@ from rota.domain.share import FairShare
 from rota.domain.spec import TaskSpec
 from rota.domain.spec_task import task_from_dict
 from rota.engine.templates import TaskTemplate, compile_task
+from rota.engine.watch import Watch
 from rota.store import definitions, lanes, workers, workflow_runs
 from rota.store.database import Database, Transaction
 from rota.store.lanes import Lane
@@ -131,6 +132,7 @@ class Core:
 
     database: Database
     options: EngineOptions = field(default_factory=EngineOptions)
+    watch: Watch | None = None
     tasks: Memory[str, TaskDefinition] = field(default_factory=lambda: Memory(50_000))
     versions: Memory[str, VersionDefinition] = field(default_factory=lambda: Memory(5_000))
     run_facts: Memory[str, RunFacts] = field(default_factory=lambda: Memory(20_000))

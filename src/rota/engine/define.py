@@ -14,8 +14,9 @@ from rota.domain.schedule_plan import plan_fires
 from rota.domain.spec import TaskSpec, WorkflowSpec
 from rota.domain.spec_task import task_to_dict
 from rota.domain.spec_write import content_hash, workflow_to_dict
-from rota.engine.advance import record, start_turns
+from rota.engine.advance import start_turns
 from rota.engine.core import Core
+from rota.engine.record import record
 from rota.engine.templates import check_task, has_template
 from rota.store import definitions, lanes, schedules, workflow_runs
 from rota.store.database import Transaction
@@ -110,7 +111,7 @@ async def _replace(core: Core, transaction: Transaction, found: WorkflowRow, spe
     await definitions.update_workflow(transaction, found.id, facts)
     await _save_schedules(core, transaction, found.id, spec)
     # There may be more turns than before.
-    await record(transaction, await start_turns(transaction, found.id))
+    await record(core, transaction, await start_turns(transaction, found.id))
     return Defined(found.id, number, is_new=False, is_changed=is_changed)
 
 
@@ -280,6 +281,7 @@ async def set_active(core: Core, transaction: Transaction, workflow: WorkflowRow
 async def delete_workflow(_core: Core, transaction: Transaction, workflow_id: str) -> None:
     """Deletes a workflow with its past; refused while runs of it are open."""
     await schedules.read_schedules(transaction, workflow_id, locks=True)
+    await definitions.lock_for_deletion(transaction, workflow_id)
     if await workflow_runs.has_open_runs(transaction, workflow_id):
         raise Conflict("the workflow has runs that have not ended: cancel them first")
     await definitions.delete_workflow(transaction, workflow_id)

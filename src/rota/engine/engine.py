@@ -33,6 +33,8 @@ from rota.engine.fire import FireReport
 from rota.engine.gather import Gatherer
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
+from rota.engine.watch import Watch
+from rota.observability.metrics import Metrics
 from rota.store import outcomes, schedules
 from rota.store.database import Database, Transaction
 from rota.store.definitions import WorkflowRow
@@ -65,9 +67,11 @@ class _WorkerAnswer:
 class Engine:
     """Everything that changes state. Safe to use from any number of processes on one database."""
 
-    def __init__(self, database: Database, options: EngineOptions | None = None) -> None:
+    def __init__(
+        self, database: Database, options: EngineOptions | None = None, *, metrics: Metrics | None = None
+    ) -> None:
         self.database = database
-        self._core = Core(database, options or EngineOptions())
+        self._core = Core(database, options or EngineOptions(), Watch(metrics) if metrics else None)
         lanes = 1 if database.is_sqlite else 2
         self._worker_calls: Gatherer[_WorkerCall, _WorkerAnswer] = Gatherer(
             self._serve_workers, lanes=lanes, weigh=lambda call: 1 + len(call.reports) + call.limit

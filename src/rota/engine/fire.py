@@ -9,8 +9,9 @@ from typing import Any
 
 from rota.domain.schedule_plan import Plan, plan_fires
 from rota.engine.core import Core
+from rota.engine.record import record
 from rota.engine.submit import RunRequest, submit
-from rota.store import history, schedules
+from rota.store import schedules
 from rota.store.database import Transaction
 from rota.store.dialect import encode_json
 from rota.store.history import Change
@@ -50,7 +51,7 @@ async def fire(core: Core, transaction: Transaction) -> FireReport:
             changes.append(_note(row, "skipped", {"reason": "the workflow has no tasks", "count": len(plan.fires)}))
     submitted = await submit(core, transaction, requests) if requests else []
     await schedules.move_cursors(transaction, moves)
-    await history.record_changes(transaction, changes)
+    await record(core, transaction, changes)
     return FireReport(len(due), sum(run.id is not None for run in submitted), len(changes))
 
 

@@ -11,8 +11,8 @@ from rota.engine.advance import start_turns
 from rota.engine.cancel import cancel_run
 from rota.engine.complete import finish
 from rota.engine.core import Core, TaskDefinition
-from rota.engine.record import note_task, note_worker
-from rota.store import history, outcomes, workers, workflow_runs
+from rota.engine.record import note_task, note_worker, record
+from rota.store import outcomes, workers, workflow_runs
 from rota.store.database import Transaction
 from rota.store.history import Change
 from rota.store.outcomes import Outcome, Standing
@@ -35,9 +35,7 @@ async def reap_workers(core: Core, transaction: Transaction) -> int:
     silent = await workers.retire_expired(transaction)
     for row in silent:
         core.workers.forget(row.incarnation)
-    await history.record_changes(
-        transaction, [note_worker(row.id, "active", "inactive", {"reason": "silent"}) for row in silent]
-    )
+    await record(core, transaction, [note_worker(row.id, "active", "inactive", {"reason": "silent"}) for row in silent])
     return len(silent)
 
 
@@ -103,18 +101,18 @@ def _explain(standing: Standing, status: TaskState, reason: str) -> str:
     return reason
 
 
-async def release_due(_core: Core, transaction: Transaction) -> int:
+async def release_due(core: Core, transaction: Transaction) -> int:
     """Queues retries whose time has come."""
     rows = await outcomes.queue_due_retries(transaction, BATCH)
-    await history.record_changes(
-        transaction, [note_task(row.id, row.run_id, row.namespace, "retrying", "queued") for row in rows]
+    await record(
+        core, transaction, [note_task(row.id, row.run_id, row.namespace, "retrying", "queued") for row in rows]
     )
     if rows:
         transaction.wake(Topic.QUEUE)
     return len(rows)
 
 
-async def find_overdue(_core: Core, transaction: Transaction) -> list[str]:
+async def find_overdue(core: Core, transaction: Transaction) -> list[str]:
     """Runs that are over their time. Each is cancelled in a transaction of its own: a cancel holds the run and then
     its workflow, and whoever holds a workflow waits for no run."""
     return await workflow_runs.find_overdue(transaction, BATCH)
@@ -125,10 +123,10 @@ async def cancel_overdue(core: Core, transaction: Transaction, run_id: str) -> N
     await cancel_run(core, transaction, run_id, "over its run_timeout_seconds")
 
 
-async def start_waiting(_core: Core, transaction: Transaction) -> int:
+async def start_waiting(core: Core, transaction: Transaction) -> int:
     """Starts runs whose turn has come unnoticed: the one who made room for them may have died, or left them out."""
     changes: list[Change] = []
     for workflow_id in await workflow_runs.find_waiting_workflows(transaction, BATCH):
         changes += await start_turns(transaction, workflow_id)
-    await history.record_changes(transaction, changes)
+    await record(core, transaction, changes)
     return sum(change.entity_type == "workflow_run" for change in changes)

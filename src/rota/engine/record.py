@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from rota.engine.core import Core
+from rota.store import history
+from rota.store.database import Transaction
 from rota.store.dialect import encode_json
 from rota.store.history import Change
 
@@ -23,3 +27,10 @@ def note_run(run_id: str, namespace: str, old: str | None, new: str, details: di
 def note_worker(worker_id: str, old: str | None, new: str, details: dict[str, Any] | None = None) -> Change:
     """A change of a worker."""
     return Change("worker", worker_id, worker_id, "", old, new, encode_json(details) if details else None)
+
+
+async def record(core: Core, transaction: Transaction, changes: Sequence[Change]) -> None:
+    """Writes the changes of a verb into the history, and counts them."""
+    await history.record_changes(transaction, changes)
+    if core.watch and changes:
+        core.watch.note_changes(transaction, changes)

@@ -9,8 +9,8 @@ from rota.domain.errors import FieldError, InvalidInput, NotFound, Unauthenticat
 from rota.domain.work import AttemptKey, Registered, Registration, RenewReply, WorkerIdentity
 from rota.engine.core import Core, WorkerFacts, can_exist
 from rota.engine.reap import lose_attempts
-from rota.engine.record import note_worker
-from rota.store import history, workers
+from rota.engine.record import note_worker, record
+from rota.store import workers
 from rota.store.database import Transaction
 from rota.store.dialect import clean_text
 from rota.store.wakeups import Topic
@@ -39,7 +39,7 @@ async def register(core: Core, transaction: Transaction, registration: Registrat
             "lease_seconds": core.options.lease_seconds,
         },
     )
-    await history.record_changes(transaction, [note_worker(worker_id, None, "active", {"name": name})])
+    await record(core, transaction, [note_worker(worker_id, None, "active", {"name": name})])
     core.workers.put(
         incarnation,
         WorkerFacts(
@@ -109,9 +109,7 @@ async def leave(core: Core, transaction: Transaction, identity: WorkerIdentity) 
         is_charged=False,
     )
     if await workers.retire(transaction, identity.incarnation):
-        await history.record_changes(
-            transaction, [note_worker(identity.worker_id, "active", "inactive", {"reason": "left"})]
-        )
+        await record(core, transaction, [note_worker(identity.worker_id, "active", "inactive", {"reason": "left"})])
     core.workers.forget(identity.incarnation)
 
 
@@ -120,7 +118,7 @@ async def doubt(core: Core, transaction: Transaction, identity: WorkerIdentity) 
     await workers.doubt(transaction, identity.incarnation, core.options.suspect_seconds)
 
 
-async def drain(_core: Core, transaction: Transaction, worker_id: str) -> None:
+async def drain(core: Core, transaction: Transaction, worker_id: str) -> None:
     """Asks the worker to finish what it has and to take no more."""
     if not await workers.ask_to_drain(transaction, worker_id):
         raise NotFound(f"there is no active worker {worker_id}")

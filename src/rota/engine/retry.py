@@ -10,8 +10,8 @@ from rota.domain.errors import Conflict, NotFound
 from rota.domain.states import TASK_FINAL, TaskState
 from rota.engine.advance import Ended, advance
 from rota.engine.core import Core
-from rota.engine.record import note_run, note_task
-from rota.store import attempts, definitions, history, interventions, outcomes, workflow_runs
+from rota.engine.record import note_run, note_task, record
+from rota.store import attempts, definitions, interventions, outcomes, workflow_runs
 from rota.store.database import Transaction
 from rota.store.interventions import RunTask
 from rota.store.wakeups import Topic
@@ -55,7 +55,7 @@ async def retry_run(
         if row.status != "queued":
             ended.append(Ended(run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
     changes += await advance(core, transaction, ended)
-    await history.record_changes(transaction, changes)
+    await record(core, transaction, changes)
     transaction.wake(Topic.QUEUE)
     return RetryReport(len(queued), len(waiting))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rota.domain.errors import Conflict, FieldError, InvalidInput, NotFound
 from rota.engine.core import Core, VersionDefinition
-from rota.engine.record import note_run, note_task
+from rota.engine.record import note_run, note_task, record
 from rota.store import definitions, history, task_runs, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT, WorkflowRow
@@ -129,6 +129,6 @@ async def _create_tasks(
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
         await task_runs.create_task_runs(transaction, rows[start : start + ROWS_PER_STATEMENT])
     for start in range(0, len(changes), ROWS_PER_STATEMENT):
-        await history.record_changes(transaction, changes[start : start + ROWS_PER_STATEMENT])
+        await record(core, transaction, changes[start : start + ROWS_PER_STATEMENT])
     if runs:
         transaction.wake(Topic.QUEUE)

@@ -75,6 +75,8 @@ class Claimed(NamedTuple):
     failure_count: int
     timeout_seconds: float | None
     logical_date: datetime
+    queued_at: datetime
+    started_at: datetime
 
 
 # Statements exist for these numbers of lanes; smaller demands leave places empty.
@@ -122,6 +124,8 @@ def _make_claim(width: int) -> Any:
             _t.failure_count,
             _t.timeout_seconds,
             _t.logical_date,
+            _t.queued_at,
+            _t.started_at,
         )
     )
 

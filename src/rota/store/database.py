@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy import Engine, Executable, create_engine, make_url
+from sqlalchemy import Engine, Executable, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -23,10 +23,11 @@ from rota.store.dialect import (
     WRITER_SETTINGS,
     is_memory,
     is_sqlite,
-    is_transient,
+    make_sqlite_url,
     prepare_sqlite,
 )
 from rota.store.listen import Listener
+from rota.store.refusals import is_transient
 from rota.store.sessions import PooledSessions, Session, Sessions, ThreadedSessions
 from rota.store.wakeups import Topic, Wakeups
 
@@ -55,6 +56,7 @@ class Transaction:
         self._session = session
         self._parameters: dict[str, Any] = {} if now is None else {"now": now}
         self._topics: set[Topic] = set()
+        self._afterwards: list[Callable[[], None]] = []
 
     async def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Executes; all resulting rows."""
@@ -74,6 +76,15 @@ class Transaction:
     def wake(self, topic: Topic) -> None:
         """Calls `topic` after the commit."""
         self._topics.add(topic)
+
+    def after_commit(self, work: Callable[[], None]) -> None:
+        """Does `work` once it is committed, and not if it is not."""
+        self._afterwards.append(work)
+
+    def finish(self) -> None:
+        """It is committed."""
+        for work in self._afterwards:
+            work()
 
     @property
     def topics(self) -> frozenset[Topic]:
@@ -129,6 +140,7 @@ class Database:
             except (DBAPIError, OSError) as error:
                 # It may or may not have been committed: doing it again could do it twice.
                 raise Unavailable(f"the database was lost while it committed: {error}") from error
+        transaction.finish()
         if transaction.topics:
             self.wakeups.call(transaction.topics)
         return result
@@ -166,7 +178,7 @@ class Database:
 
     def _open_sqlite(self, *, writes: bool) -> ThreadedSessions:
         def make() -> Engine:
-            engine = create_engine(make_url(self.options.url).set(drivername="sqlite"), poolclass=StaticPool)
+            engine = create_engine(make_sqlite_url(self.options.url), poolclass=StaticPool)
             prepare_sqlite(engine, writes=writes, is_durable=self.options.is_durable)
             return engine
 

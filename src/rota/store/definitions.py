@@ -105,6 +105,14 @@ async def update_workflow(transaction: Transaction, workflow_id: str, values: di
     await transaction.run(statement)
 
 
+_LOCK_WHOLE = select(_w.id).where(_w.id == bindparam("wanted_id", type_=Id())).with_for_update()
+
+
+async def lock_for_deletion(transaction: Transaction, workflow_id: str) -> None:
+    """Waits for those who are about to create runs of a workflow, and keeps others from it until the commit."""
+    await transaction.run(_LOCK_WHOLE, {"wanted_id": workflow_id})
+
+
 async def delete_workflow(transaction: Transaction, workflow_id: str) -> None:
     """Deletes a workflow with all that belongs to it."""
     await transaction.run(delete(workflows).where(_w.id == workflow_id))
@@ -231,7 +239,12 @@ async def read_version_facts(transaction: Transaction, version_ids: Sequence[str
 
 
 _wanted_workflows = batch("wanted_workflows", id=Id())
-_MANY = select(*_COLUMNS).where(_w.id.in_(select(_wanted_workflows.c.id)))
+# Held against deletion, as the runs that refer to them will hold them anyway.
+_MANY = (
+    select(*_COLUMNS)
+    .where(_w.id.in_(select(_wanted_workflows.c.id)))
+    .with_for_update(of=workflows, read=True, key_share=True)
+)
 
 
 async def read_workflows(transaction: Transaction, workflow_ids: Sequence[str]) -> dict[str, WorkflowRow]:

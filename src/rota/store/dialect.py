@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    URL,
     BigInteger,
     Boolean,
     Insert,
@@ -31,8 +32,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.engine import Connection, Dialect, Engine
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
@@ -323,19 +322,9 @@ def is_memory(url: str) -> bool:
     return is_sqlite(url) and make_url(url).database in (None, "", ":memory:")
 
 
-# Serialization failure, deadlock, lock not available; and what a server that stops or fails over answers:
-# connection failures, shutting down, starting up, cannot write on a standby that is being promoted.
-_TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "25006", "53300"})
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether the same transaction may well succeed when it is tried again."""
-    if not isinstance(error, DBAPIError):
-        return isinstance(error, OSError | PoolTimeout)
-    state = str(getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or "")
-    if state in _TRANSIENT_STATES or state.startswith("08") or error.connection_invalidated:
-        return True
-    return "database is locked" in str(error.orig) or "connection is closed" in str(error.orig)
+def make_sqlite_url(url: str) -> URL:
+    """The URL for Python's own driver, whichever driver it names."""
+    return make_url(url).set(drivername="sqlite")
 
 
 def prepare_sqlite(engine: Engine, *, writes: bool, is_durable: bool) -> None:
@@ -371,19 +360,6 @@ def lock_migrations(connection: Connection) -> None:
     else:
         connection.exec_driver_sql("PRAGMA busy_timeout = 60000")
         connection.exec_driver_sql("BEGIN EXCLUSIVE")
-
-
-def explain_refusal(error: DBAPIError, url: str) -> str:
-    """A sentence for a database that cannot be used at all."""
-    refusal = str(error.orig)
-    path = make_url(url).database
-    if "not a database" in refusal or "malformed" in refusal:
-        return f"{path} is damaged or not a SQLite database ({refusal}); restore it from a backup, or name another file"
-    if "readonly" in refusal:
-        return f"{path} is read-only; give this user the right to write it and its folder"
-    if "unable to open" in refusal:
-        return f"{path} cannot be opened; make sure that its folder exists and that this user may write there"
-    return f"the database refused: {refusal}"
 
 
 def insert_new(table: Table, values: Mapping[str, ColumnElement[Any]]) -> Any:

@@ -13,12 +13,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, make_url, pool
+from sqlalchemy import Connection, create_engine, pool
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from rota.domain.errors import Unavailable
-from rota.store.dialect import explain_refusal, is_sqlite, lock_migrations
+from rota.store.dialect import is_sqlite, lock_migrations, make_sqlite_url
+from rota.store.refusals import explain_refusal
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 T = TypeVar("T")
@@ -101,7 +102,7 @@ def _on_connection(url: str, work: Callable[[Config], T], *, locks: bool = True)
 
 
 def _run_on_sqlite(url: str, run: Callable[[Connection], T]) -> T:
-    engine = create_engine(make_url(url).set(drivername="sqlite"), poolclass=pool.NullPool)
+    engine = create_engine(make_sqlite_url(url), poolclass=pool.NullPool)
     with engine.begin() as connection:
         return run(connection)
 

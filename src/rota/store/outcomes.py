@@ -66,6 +66,7 @@ class Landed(NamedTuple):
     worker_id: str
     incarnation: str
     started_at: Any
+    finished_at: Any
 
 
 _outcomes = batch(
@@ -145,6 +146,7 @@ _FINISH = (
         _t.worker_id,
         _t.incarnation,
         _t.started_at,
+        _t.finished_at,
     )
 )
 

@@ -114,6 +114,8 @@ _JOB_RUNS: Select[Any] = (
         _t.exit_code,
         _t.error_type,
         _t.error,
+        _t.usage,
+        _t.is_unconfirmed,
         _t.worker_id,
         workers.c.name.label("worker"),
         _t.started_at,

@@ -101,6 +101,8 @@ _TASK_RUNS = (
         _t.exit_code,
         _t.error_type,
         _t.error,
+        _t.usage,
+        _t.is_unconfirmed,
         _t.created_at,
     )
     .join(tasks, tasks.c.id == _t.task_id)
@@ -163,7 +165,7 @@ _ATTEMPTS = (
 
 
 async def read_attempts(transaction: Transaction, task_run_ids: Sequence[str]) -> Sequence[Any]:
-    """The attempts of these task runs that have ended."""
+    """The attempts of these task runs that another one has followed; the last one is the task run's own."""
     parameters = {"wanted_task_runs": encode_rows([(task_run_id,) for task_run_id in task_run_ids])}
     return await transaction.rows(_ATTEMPTS, parameters)
 

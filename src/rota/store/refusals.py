@@ -1,0 +1,34 @@
+"""What the databases say when they refuse, and what it means."""
+
+from __future__ import annotations
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+# Serialization failure, deadlock, lock not available; and what a server that stops or fails over answers:
+# connection failures, shutting down, starting up, cannot write on a standby that is being promoted.
+_TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "25006", "53300"})
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same transaction may well succeed when it is tried again."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, OSError | PoolTimeout)
+    state = str(getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or "")
+    if state in _TRANSIENT_STATES or state.startswith("08") or error.connection_invalidated:
+        return True
+    return "database is locked" in str(error.orig) or "connection is closed" in str(error.orig)
+
+
+def explain_refusal(error: DBAPIError, url: str) -> str:
+    """A sentence for a database that cannot be used at all."""
+    refusal = str(error.orig)
+    path = make_url(url).database
+    if "not a database" in refusal or "malformed" in refusal:
+        return f"{path} is damaged or not a SQLite database ({refusal}); restore it from a backup, or name another file"
+    if "readonly" in refusal:
+        return f"{path} is read-only; give this user the right to write it and its folder"
+    if "unable to open" in refusal:
+        return f"{path} cannot be opened; make sure that its folder exists and that this user may write there"
+    return f"the database refused: {refusal}"
