@@ -26,7 +26,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "chain": lambda place, quick: engine_bench.measure_chain(place, length=50 if quick else 500),
     "fan": lambda place, quick: engine_bench.measure_fan(place, width=1_000 if quick else 10_000),
-    "python": lambda place, quick: worker_bench.measure_python(place, count=2_000 if quick else 20_000),
+    "python": lambda place, quick: worker_bench.measure_python(place, count=2_000 if quick else 40_000),
     "shell": lambda place, quick: worker_bench.measure_shell(place, count=500 if quick else 4_000),
     "latency": lambda place, quick: worker_bench.measure_latency(place, count=20 if quick else 300),
     "flat": lambda place, quick: engine_bench.measure_flatness(

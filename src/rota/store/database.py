@@ -169,6 +169,8 @@ class Database:
     def _open_postgres(self, settings: Mapping[str, str]) -> AsyncEngine:
         return create_async_engine(
             self.options.url,
+            # What is stored is the users': it has no place in an error or a log.
+            hide_parameters=True,
             pool_size=self.options.max_open_connections,
             # One more for the listener, which keeps its connection.
             max_overflow=1,
@@ -178,7 +180,7 @@ class Database:
 
     def _open_sqlite(self, *, writes: bool) -> ThreadedSessions:
         def make() -> Engine:
-            engine = create_engine(make_sqlite_url(self.options.url), poolclass=StaticPool)
+            engine = create_engine(make_sqlite_url(self.options.url), poolclass=StaticPool, hide_parameters=True)
             prepare_sqlite(engine, writes=writes, is_durable=self.options.is_durable)
             return engine
 

@@ -66,10 +66,13 @@ _JOBS = (
         _t.started_at,
         _t.finished_at,
     )
-    .join(workflow_versions, workflow_versions.c.id == _w.current_version_id)
-    .outerjoin(schedules, and_(_s.workflow_id == _w.id, _s.position == 0))
-    .outerjoin(workflow_runs, _r.id == _last_run)
-    .outerjoin(task_runs, _t.run_id == _r.id)
+    .select_from(workflows)
+    .select_from(
+        workflows.join(workflow_versions, workflow_versions.c.id == _w.current_version_id)
+        .outerjoin(schedules, and_(_s.workflow_id == _w.id, _s.position == 0))
+        .outerjoin(workflow_runs, _r.id == _last_run)
+        .outerjoin(task_runs, _t.run_id == _r.id)
+    )
     .where(_w.kind == "job")
 )
 
@@ -101,29 +104,25 @@ async def read_job(transaction: Transaction, namespace: str, job_id: str) -> Any
     return await transaction.row(_JOB, {"wanted_id": job_id, "wanted_namespace": namespace})
 
 
-_JOB_RUNS: Select[Any] = (
-    select(
-        _r.id,
-        _r.workflow_id.label("job_id"),
-        _run_status.label("status"),
-        _r.trigger,
-        _r.logical_date,
-        _r.created_at,
-        _t.id.label("task_run_id"),
-        _t.attempt,
-        _t.exit_code,
-        _t.error_type,
-        _t.error,
-        _t.usage,
-        _t.is_unconfirmed,
-        _t.worker_id,
-        workers.c.name.label("worker"),
-        _t.started_at,
-        _t.finished_at,
-    )
-    .join(task_runs, _t.run_id == _r.id)
-    .outerjoin(workers, workers.c.id == _t.worker_id)
-)
+_JOB_RUNS: Select[Any] = select(
+    _r.id,
+    _r.workflow_id.label("job_id"),
+    _run_status.label("status"),
+    _r.trigger,
+    _r.logical_date,
+    _r.created_at,
+    _t.id.label("task_run_id"),
+    _t.attempt,
+    _t.exit_code,
+    _t.error_type,
+    _t.error,
+    _t.usage,
+    _t.is_unconfirmed,
+    _t.worker_id,
+    workers.c.name.label("worker"),
+    _t.started_at,
+    _t.finished_at,
+).select_from(workflow_runs.join(task_runs, _t.run_id == _r.id).outerjoin(workers, workers.c.id == _t.worker_id))
 
 
 async def list_job_runs(transaction: Transaction, job_id: str, statuses: Sequence[str], page: PageRequest) -> Listing:

@@ -19,31 +19,31 @@ _t = task_runs.c
 _a = attempts.c
 _h = state_history.c
 
-_RUNS = (
-    select(
-        _r.id,
-        _r.namespace,
-        _r.workflow_id,
-        _w.name.label("workflow"),
-        workflow_versions.c.number.label("workflow_version"),
-        _r.schedule_id,
-        _r.trigger,
-        _r.status,
-        _r.logical_date,
-        _r.params,
-        _r.note,
-        _r.task_count,
-        _r.remaining,
-        _r.failed_count,
-        _r.cancel_requested_at,
-        _r.cancel_reason,
-        _r.deadline_at,
-        _r.created_at,
-        _r.started_at,
-        _r.finished_at,
+_RUNS = select(
+    _r.id,
+    _r.namespace,
+    _r.workflow_id,
+    _w.name.label("workflow"),
+    workflow_versions.c.number.label("workflow_version"),
+    _r.schedule_id,
+    _r.trigger,
+    _r.status,
+    _r.logical_date,
+    _r.params,
+    _r.note,
+    _r.task_count,
+    _r.remaining,
+    _r.failed_count,
+    _r.cancel_requested_at,
+    _r.cancel_reason,
+    _r.deadline_at,
+    _r.created_at,
+    _r.started_at,
+    _r.finished_at,
+).select_from(
+    workflow_runs.join(workflows, _w.id == _r.workflow_id).join(
+        workflow_versions, workflow_versions.c.id == _r.version_id
     )
-    .join(workflows, _w.id == _r.workflow_id)
-    .join(workflow_versions, workflow_versions.c.id == _r.version_id)
 )
 
 
@@ -74,40 +74,36 @@ async def read_run(transaction: Transaction, namespace: str, run_id: str) -> Any
     return await transaction.row(_RUN, {"wanted_id": run_id, "wanted_namespace": namespace})
 
 
-_TASK_RUNS = (
-    select(
-        _t.id,
-        _t.run_id,
-        _t.run_id.label("workflow_run_id"),
-        _t.workflow_id,
-        _w.name.label("workflow"),
-        _t.task_id,
-        tasks.c.name.label("task"),
-        tasks.c.kind,
-        _t.map_index,
-        _t.status,
-        _t.trigger_rule,
-        _t.attempt,
-        _t.retry_count,
-        _t.failure_count,
-        _t.lost_count,
-        _t.priority,
-        _t.due_at,
-        _t.queued_at,
-        _t.started_at,
-        _t.finished_at,
-        _t.worker_id,
-        _t.cancel_requested_at,
-        _t.exit_code,
-        _t.error_type,
-        _t.error,
-        _t.usage,
-        _t.is_unconfirmed,
-        _t.created_at,
-    )
-    .join(tasks, tasks.c.id == _t.task_id)
-    .join(workflows, _w.id == _t.workflow_id)
-)
+_TASK_RUNS = select(
+    _t.id,
+    _t.run_id,
+    _t.run_id.label("workflow_run_id"),
+    _t.workflow_id,
+    _w.name.label("workflow"),
+    _t.task_id,
+    tasks.c.name.label("task"),
+    tasks.c.kind,
+    _t.map_index,
+    _t.status,
+    _t.trigger_rule,
+    _t.attempt,
+    _t.retry_count,
+    _t.failure_count,
+    _t.lost_count,
+    _t.priority,
+    _t.due_at,
+    _t.queued_at,
+    _t.started_at,
+    _t.finished_at,
+    _t.worker_id,
+    _t.cancel_requested_at,
+    _t.exit_code,
+    _t.error_type,
+    _t.error,
+    _t.usage,
+    _t.is_unconfirmed,
+    _t.created_at,
+).select_from(task_runs.join(tasks, tasks.c.id == _t.task_id).join(workflows, _w.id == _t.workflow_id))
 
 
 def _select_task_runs(wanted: RunFilter) -> Select[Any]:

@@ -33,7 +33,7 @@ _WITH_FIRST_SCHEDULE = select(
     _w.updated_at,
     _s.spec.label("schedule"),
     _s.next_due_at.label("next_run_at"),
-).outerjoin(schedules, and_(_s.workflow_id == _w.id, _s.position == 0))
+).select_from(workflows.outerjoin(schedules, and_(_s.workflow_id == _w.id, _s.position == 0)))
 
 
 @dataclass(frozen=True, slots=True)

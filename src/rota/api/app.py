@@ -1,0 +1,103 @@
+"""The API as an ASGI application."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+
+from rota import __version__
+from rota.api.context import Api
+from rota.api.errors import PROBLEM_JSON, install_handlers
+from rota.api.identities import Identities
+from rota.api.listing import write_listing
+from rota.api.options import ApiOptions
+from rota.api.polls import Polls
+from rota.api.protocol import routes as protocol
+from rota.api.protocol import single
+from rota.api.protocol.openapi import COMPONENTS
+from rota.api.routes import history, jobs, pools, runs, service, task_runs, tasks, workers, workflows
+from rota.api.schemas.base import Problem
+from rota.engine.engine import Engine
+from rota.store.database import Database
+
+PREFIX = "/api/v1"
+# The protocol comes first: `/workers/register` is not the worker named register.
+PARTS = (protocol, single, workflows, tasks, runs, task_runs, jobs, workers, pools, history, service)
+DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."
+
+
+class Rota(FastAPI):
+    """The framework's application, with a document that also tells what the framework does not know."""
+
+    def find_methods(self, path: str) -> set[str]:
+        """What an address can be asked with, over all of its routes."""
+        below = path.removeprefix(PREFIX)
+        return {method for route in self.state.routes if route.path_regex.match(below) for method in route.methods}
+
+    def openapi(self) -> dict[str, Any]:
+        """Adds the shapes that pydantic does not know of, and says which media type problems have."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            document["components"]["schemas"] |= COMPONENTS
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    problem = operation["responses"]["default"]["content"]
+                    problem[PROBLEM_JSON] = problem.pop("application/json")
+                    # The framework's own refusals are told as problems, too.
+                    operation["responses"].pop("422", None)
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def make_api(engine: Engine, database: Database, options: ApiOptions | None = None) -> FastAPI:
+    """The application. Call `close_polls` on it when the server is to stop."""
+    options = options or ApiOptions()
+    app = Rota(
+        title="Rota",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_name_operation,
+    )
+    app.state.api = Api(engine, database, options, Identities(database), Polls())
+    install_handlers(app)
+    router = _collect_routes()
+    app.state.routes = [route for part in PARTS for route in part.router.routes]
+    app.include_router(router, prefix=PREFIX)
+    # The older systems' clients know no prefix.
+    app.include_router(router, include_in_schema=False)
+    _add_pages(app)
+    return app
+
+
+def close_polls(app: FastAPI) -> None:
+    """Answers every long poll at once, so that the server can stop."""
+    app.state.api.polls.close()
+
+
+def _collect_routes() -> APIRouter:
+    router = APIRouter(
+        responses={"default": {"model": Problem, "description": "Why it was not done.", "content": {PROBLEM_JSON: {}}}}
+    )
+    for part in PARTS:
+        router.include_router(part.router)
+    return router
+
+
+def _name_operation(route: APIRoute) -> str:
+    return f"{route.name}_of_{route.path.rsplit('/', 1)[-1]}" if route.name == "list_job_runs" else route.name
+
+
+def _add_pages(app: FastAPI) -> None:
+    async def show_listing() -> HTMLResponse:
+        return HTMLResponse(write_listing(app.openapi()))
+
+    async def go_to_listing() -> RedirectResponse:
+        return RedirectResponse("/docs")
+
+    app.add_api_route("/docs", show_listing, include_in_schema=False)
+    app.add_api_route("/", go_to_listing, include_in_schema=False)

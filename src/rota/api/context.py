@@ -1,0 +1,53 @@
+"""What every endpoint needs: the engine, the database, options, and whose data it is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+
+from rota.api.identities import Identities
+from rota.api.options import ApiOptions
+from rota.api.polls import Polls
+from rota.domain.errors import FieldError, InvalidInput
+from rota.domain.spec_names import check_namespace
+from rota.engine.engine import Engine
+from rota.store.database import Database
+from rota.store.schedules import read_now
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The parts behind the endpoints, made once by `make_api`."""
+
+    engine: Engine
+    database: Database
+    options: ApiOptions
+    identities: Identities
+    polls: Polls
+
+    async def read_time(self) -> datetime:
+        """The database's time."""
+        return await self.database.read(read_now)
+
+
+def get_api(request: Request) -> Api:
+    api = request.app.state.api
+    if not isinstance(api, Api):
+        raise TypeError("the application was not made by make_api")
+    return api
+
+
+def get_namespace(
+    namespace: Annotated[str, Query(description="The tenant whose resources are meant.", max_length=63)] = "default",
+) -> str:
+    fault = check_namespace(namespace)
+    if fault is not None:
+        raise InvalidInput.of([FieldError("namespace", fault)])
+    return namespace
+
+
+Context = Annotated[Api, Depends(get_api)]
+Namespace = Annotated[str, Depends(get_namespace)]

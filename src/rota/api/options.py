@@ -1,0 +1,21 @@
+"""What can be set on the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """Bounds of requests, and what the service endpoints show."""
+
+    service: str = "api"
+    max_body_bytes: int = 5_000_000
+    # Workers send logs and outputs of many attempts at once.
+    max_events_bytes: int = 32_000_000
+    # The longest that a long poll is held.
+    max_wait_seconds: float = 60.0
+    # What `/metrics` shows; nothing is shown without one.
+    registry: CollectorRegistry | None = None

@@ -1,0 +1,1 @@
+"""One module of endpoints for each kind of resource."""

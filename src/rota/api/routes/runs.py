@@ -1,0 +1,100 @@
+"""Workflow runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from rota.api import views
+from rota.api.answers import PageQuery, answer, answer_page, read_states
+from rota.api.context import Api, Context, Namespace
+from rota.api.lookup import require_run, require_workflow
+from rota.api.requests import LimitedRoute
+from rota.api.routes.history import SinceQuery, answer_history
+from rota.api.schemas.base import Page
+from rota.api.schemas.runs import CancelBody, Cancelled, Change, Explanation, Retried, RetryBody, Run, RunDetail
+from rota.domain.errors import FieldError, InvalidInput
+from rota.domain.states import RunState, name_state
+from rota.store.reads import runs
+from rota.store.reads.runs import HistoryFilter, RunFilter
+
+router = APIRouter(prefix="/workflow-runs", tags=["runs"], route_class=LimitedRoute)
+StatusQuery = Annotated[list[str] | None, Query(description="May be repeated; the older systems' words are accepted.")]
+
+
+@router.get("", response_model=Page[Run])
+async def list_runs(
+    api: Context,
+    namespace: Namespace,
+    page: PageQuery,
+    status: StatusQuery = None,
+    workflow: Annotated[str | None, Query(max_length=200, description="Its id or name.")] = None,
+) -> Response:
+    """Lists workflow runs."""
+    states = read_states(status or [], list(RunState), name_state)
+    workflow_id = None if workflow is None else (await require_workflow(api, namespace, workflow)).id
+    wanted = RunFilter(namespace, states, workflow_id)
+    listing = await api.database.read(lambda tx: runs.list_runs(tx, wanted, page))
+    return answer_page(Page[Run], listing, views.make_run)
+
+
+@router.get("/{run_id}", response_model=RunDetail)
+async def read_run(
+    api: Context, namespace: Namespace, run_id: str, task_runs: Annotated[bool, Query()] = True
+) -> Response:
+    """One run with its task runs."""
+    row = await require_run(api, namespace, run_id)
+    rows: Any = await api.database.read(lambda tx: runs.read_task_runs_of(tx, row.id)) if task_runs else None
+    found = None if rows is None else [views.make_task_run(item) for item in rows]
+    return answer(RunDetail(**views.make_run(row).model_dump(), task_runs=found))
+
+
+@router.post("/{run_id}/cancel", response_model=Cancelled)
+async def cancel_run(api: Context, namespace: Namespace, run_id: str, body: CancelBody | None = None) -> Response:
+    """Cancels what waits and asks the workers to kill what runs; clean-up tasks still run."""
+    row = await require_run(api, namespace, run_id)
+    report = await api.engine.cancel_run(row.id, body.reason if body else "")
+    after = await require_run(api, namespace, row.id)
+    return answer(Cancelled(id=row.id, status=after.status, stopped=report.stopped, asked=report.asked))
+
+
+@router.post("/{run_id}/retry", response_model=Retried)
+async def retry_run(api: Context, namespace: Namespace, run_id: str, body: RetryBody | None = None) -> Response:
+    """Tries what failed again, and with it what had given up because of that."""
+    row = await require_run(api, namespace, run_id)
+    names = body.tasks if body else None
+    chosen = None if names is None else await _find_task_runs(api, row.id, names)
+    report = await api.engine.retry_run(row.id, chosen)
+    after = await require_run(api, namespace, row.id)
+    return answer(Retried(id=row.id, status=after.status, queued=report.queued, waiting=report.waiting))
+
+
+async def _find_task_runs(api: Api, run_id: str, names: list[str]) -> list[str]:
+    rows = await api.database.read(lambda tx: runs.read_task_runs_of(tx, run_id))
+    known = {row.task for row in rows}
+    errors = [
+        FieldError(f"tasks[{index}]", f"the run has no task {name!r}")
+        for index, name in enumerate(names)
+        if name not in known
+    ]
+    if errors:
+        raise InvalidInput.of(errors)
+    return [row.id for row in rows if row.task in names]
+
+
+@router.get("/{run_id}/history", response_model=Page[Change])
+async def read_run_history(
+    api: Context, namespace: Namespace, run_id: str, page: PageQuery, since_seq: SinceQuery = 0
+) -> Response:
+    """What happened in a run, in order."""
+    row = await require_run(api, namespace, run_id)
+    wanted = HistoryFilter(namespace, root_id=row.id, since_seq=since_seq, limit=page.limit)
+    return await answer_history(api, wanted)
+
+
+@router.get("/{run_id}/explain", response_model=Explanation)
+async def explain_run(api: Context, namespace: Namespace, run_id: str) -> Response:
+    """Why a run has not ended."""
+    row = await require_run(api, namespace, run_id)
+    return answer(views.make_explanation(await api.engine.explain_run(row.id)))

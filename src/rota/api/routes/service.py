@@ -1,0 +1,68 @@
+"""How the service is: liveness, readiness, health, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from fastapi import APIRouter, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from rota import __version__
+from rota.api.answers import answer
+from rota.api.context import Api, Context
+from rota.api.schemas.service import Health, Liveness
+from rota.domain.errors import RotaError
+
+log = structlog.get_logger(__name__)
+router = APIRouter(tags=["service"])
+EMPTY = CollectorRegistry()
+# A probe wants an answer; the database's own retries take longer.
+REACH_SECONDS = 3.0
+
+
+@router.get("/healthz", response_model=Liveness)
+async def check_liveness(api: Context) -> Response:
+    """The process answers."""
+    return answer(Liveness(status="ok", service=api.options.service))
+
+
+@router.get("/readyz", response_model=Liveness, responses={503: {"model": Liveness}})
+async def check_readiness(api: Context) -> Response:
+    """Requests can be served: the database answers, and the server is not about to stop."""
+    is_ready = not api.polls.is_closing and await _reach_database(api)
+    shape = Liveness(status="ok" if is_ready else "unavailable", service=api.options.service)
+    return answer(shape, 200 if is_ready else 503)
+
+
+@router.get("/health", response_model=Health, responses={503: {"model": Health}})
+async def read_health(api: Context) -> Response:
+    """How the service is; 503 when it is not healthy."""
+    is_reachable = await _reach_database(api)
+    shape = Health(
+        status="healthy" if is_reachable else "unhealthy",
+        version=__version__,
+        service=api.options.service,
+        role="active",
+        database=is_reachable,
+    )
+    return answer(shape, 200 if is_reachable else 503)
+
+
+@router.get("/metrics", response_class=Response)
+async def read_metrics(api: Context) -> Response:
+    """Everything that is counted, for Prometheus."""
+    return Response(generate_latest(api.options.registry or EMPTY), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _reach_database(api: Api) -> bool:
+    try:
+        async with asyncio.timeout(REACH_SECONDS):
+            await api.read_time()
+    except (RotaError, TimeoutError):
+        return False
+    except Exception:
+        log.exception("database_refuses")
+        return False
+    return True

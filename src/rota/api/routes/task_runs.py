@@ -1,0 +1,209 @@
+"""Task runs, their logs, and those that failed for good."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from rota.api import views
+from rota.api.answers import PageQuery, answer, answer_page, read_states
+from rota.api.context import Api, Context, Namespace
+from rota.api.lookup import read_id, require_run, require_task_run, require_workflow
+from rota.api.requests import LimitedRoute
+from rota.api.routes.runs import StatusQuery
+from rota.api.schemas.base import Page
+from rota.api.schemas.runs import (
+    CancelBody,
+    Cancelled,
+    DeadLetterBody,
+    DeadLetterResult,
+    DeadLetterResults,
+    Explanation,
+    LogQuestions,
+    LogText,
+    Retried,
+    TaskRun,
+    TaskRunDetail,
+)
+from rota.domain.errors import NotFound, RotaError
+from rota.domain.states import TaskState, name_state
+from rota.store.reads import logs, runs
+from rota.store.reads.logs import LogPart
+from rota.store.reads.runs import RunFilter
+
+router = APIRouter(tags=["task runs"], route_class=LimitedRoute)
+# As much as an attempt keeps: head, tail, and the line between them.
+SHOWN_LOG_BYTES = 2_200_000
+
+
+@router.get("/task-runs", response_model=Page[TaskRun])
+async def list_task_runs(
+    api: Context,
+    namespace: Namespace,
+    page: PageQuery,
+    status: StatusQuery = None,
+    workflow: Annotated[str | None, Query(max_length=200, description="Its id or name.")] = None,
+    run_id: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """Lists task runs."""
+    states = read_states(status or [], list(TaskState), name_state)
+    workflow_id = None if workflow is None else (await require_workflow(api, namespace, workflow)).id
+    wanted = RunFilter(namespace, states, workflow_id, None if run_id is None else read_id(run_id, "workflow run"))
+    listing = await api.database.read(lambda tx: runs.list_task_runs(tx, wanted, page))
+    return answer_page(Page[TaskRun], listing, views.make_task_run)
+
+
+@router.get("/task-runs/{task_run_id}", response_model=TaskRunDetail)
+async def read_task_run(
+    api: Context,
+    namespace: Namespace,
+    task_run_id: str,
+    logs: Annotated[bool, Query(description="Whether to answer the last attempt's log, too.")] = True,
+) -> Response:
+    """One task run with its attempts, its output and its log."""
+    row = await require_task_run(api, namespace, task_run_id)
+    earlier = await api.database.read(lambda tx: runs.read_attempts(tx, [row.id]))
+    text = None
+    if logs:
+        text = _decode(await _read_part(api, row.id, row.attempt, 0, SHOWN_LOG_BYTES), 0, is_final=True)[0]
+    detail = TaskRunDetail(
+        **views.make_task_run(row).model_dump(),
+        output=row.output,
+        attempts=views.make_attempts(earlier, row),
+        logs=text,
+    )
+    return answer(detail)
+
+
+@router.get(
+    "/task-runs/{task_run_id}/logs",
+    response_model=LogText,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "The log, as text or raw."}},
+)
+async def read_logs(
+    api: Context,
+    namespace: Namespace,
+    task_run_id: str,
+    asked: Annotated[LogQuestions, Query()],
+) -> Response:
+    """A part of an attempt's log."""
+    row = await require_task_run(api, namespace, task_run_id)
+    number = row.attempt if asked.attempt is None else asked.attempt
+    if number > row.attempt:
+        raise NotFound(f"task run {row.id} has had {row.attempt} attempts")
+    part = await _read_part(api, row.id, number, asked.offset, asked.limit)
+    if asked.raw:
+        data = b"".join(piece for _offset, piece in part.pieces)
+        headers = {"X-Rota-Next-Offset": str(part.next_offset), "X-Content-Type-Options": "nosniff"}
+        return Response(data, headers=headers, media_type="application/octet-stream")
+    is_over = number < row.attempt or row.status != "running"
+    is_end = part.next_offset >= part.size
+    text, next_offset = _decode(part, asked.offset, is_final=is_over and is_end)
+    return answer(
+        LogText(
+            task_run_id=row.id,
+            attempt=number,
+            offset=asked.offset,
+            next_offset=next_offset,
+            size=part.size,
+            is_complete=is_over and is_end,
+            text=text,
+        )
+    )
+
+
+async def _read_part(api: Api, task_run_id: str, attempt: int, offset: int, limit: int) -> LogPart:
+    return await api.database.read(
+        lambda tx: logs.read_log_part(tx, task_run_id, attempt, offset=offset, limit_bytes=limit)
+    )
+
+
+def _decode(part: LogPart, offset: int, *, is_final: bool) -> tuple[str, int]:
+    """The text, and where to go on: a character of which only a part has come is left for the next time."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts: list[str] = []
+    end = offset
+    for start, data in part.pieces:
+        if start > end:
+            # What comes after a gap is no continuation of a character before it.
+            texts.append(decoder.decode(b"", final=True))
+            decoder.reset()
+        texts.append(decoder.decode(data))
+        end = start + len(data)
+    held = len(decoder.getstate()[0])
+    if is_final or end - held <= offset:
+        texts.append(decoder.decode(b"", final=True))
+        held = 0
+    return "".join(texts), max(offset, end - held)
+
+
+@router.post("/task-runs/{task_run_id}/cancel", response_model=Cancelled)
+async def cancel_task_run(
+    api: Context, namespace: Namespace, task_run_id: str, body: CancelBody | None = None
+) -> Response:
+    """Cancels one task run; for those that wait for it, it counts as failed."""
+    row = await require_task_run(api, namespace, task_run_id)
+    report = await api.engine.cancel_task_run(row.id, body.reason if body else "")
+    after = await require_task_run(api, namespace, row.id)
+    return answer(Cancelled(id=row.id, status=after.status, stopped=report.stopped, asked=report.asked))
+
+
+@router.post("/task-runs/{task_run_id}/retry", response_model=Retried)
+async def retry_task_run(api: Context, namespace: Namespace, task_run_id: str) -> Response:
+    """Tries a failed task run again."""
+    row = await require_task_run(api, namespace, task_run_id)
+    report = await api.engine.retry_task_run(row.id)
+    after = await require_task_run(api, namespace, row.id)
+    return answer(Retried(id=row.id, status=after.status, queued=report.queued, waiting=report.waiting))
+
+
+@router.get("/task-runs/{task_run_id}/explain", response_model=Explanation)
+async def explain_task_run(api: Context, namespace: Namespace, task_run_id: str) -> Response:
+    """Why a task run is not running."""
+    row = await require_task_run(api, namespace, task_run_id)
+    return answer(views.make_explanation(await api.engine.explain_task_run(row.id)))
+
+
+@router.get("/dead-letters", response_model=Page[TaskRun])
+async def list_dead_letters(api: Context, namespace: Namespace, page: PageQuery) -> Response:
+    """Task runs that failed for good."""
+    wanted = RunFilter(namespace, ["failed"])
+    listing = await api.database.read(lambda tx: runs.list_task_runs(tx, wanted, page))
+    return answer_page(Page[TaskRun], listing, views.make_task_run)
+
+
+@router.post("/dead-letters/retry", response_model=DeadLetterResults)
+async def retry_dead_letters(api: Context, namespace: Namespace, body: DeadLetterBody) -> Response:
+    """Tries failed task runs again; each is retried or refused on its own."""
+    by_run: dict[str, list[Any]] = {}
+    results: list[DeadLetterResult] = []
+    for wanted in dict.fromkeys(body.ids):
+        try:
+            row = await require_task_run(api, namespace, wanted)
+        except NotFound as error:
+            results.append(_refuse(wanted, error))
+        else:
+            by_run.setdefault(row.run_id, []).append(row)
+    for run_id, rows in by_run.items():
+        results += await _retry_in_run(api, namespace, run_id, rows)
+    return answer(DeadLetterResults(retried=sum(result.is_accepted for result in results), items=results))
+
+
+async def _retry_in_run(api: Api, namespace: str, run_id: str, rows: list[Any]) -> list[DeadLetterResult]:
+    try:
+        await require_run(api, namespace, run_id)
+        await api.engine.retry_run(run_id, [row.id for row in rows])
+    except RotaError as error:
+        return [_refuse(row.id, error) for row in rows]
+    return [
+        DeadLetterResult(id=row.id, is_accepted=True, code="ok", detail="")
+        if row.status == "failed"
+        else DeadLetterResult(id=row.id, is_accepted=False, code="conflict", detail=f"it is {row.status}, not failed")
+        for row in rows
+    ]
+
+
+def _refuse(task_run_id: str, error: RotaError) -> DeadLetterResult:
+    return DeadLetterResult(id=task_run_id, is_accepted=False, code=error.code, detail=error.detail)

@@ -1,0 +1,78 @@
+"""What belongs to one workflow: its tasks, versions and schedules."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from rota.api import definition, views
+from rota.api.answers import PageQuery, answer, answer_page
+from rota.api.context import Context, Namespace
+from rota.api.lookup import read_id, require_workflow
+from rota.api.requests import LimitedRoute
+from rota.api.schemas.base import Page
+from rota.api.schemas.definitions import Schedules, Task, TaskDefinition, Tasks, Version, VersionDetail
+from rota.api.schemas.runs import Explanation
+from rota.domain.errors import NotFound
+from rota.store import schedules
+from rota.store.reads import workflows
+
+router = APIRouter(tags=["workflows"], route_class=LimitedRoute)
+
+
+@router.get("/workflows/{workflow}/tasks", response_model=Tasks)
+async def list_tasks(api: Context, namespace: Namespace, workflow: str) -> Response:
+    """The tasks of the current version, in the order of the definition."""
+    found = await require_workflow(api, namespace, workflow)
+    rows = await api.database.read(lambda tx: workflows.read_current_tasks(tx, found.id))
+    return answer(Tasks(items=[views.make_task(row) for row in rows], total=len(rows)))
+
+
+@router.post("/workflows/{workflow}/tasks", status_code=201, response_model=Task)
+async def add_task(api: Context, namespace: Namespace, workflow: str, data: TaskDefinition) -> Response:
+    """Adds a task, which makes a new version."""
+    found = await require_workflow(api, namespace, workflow)
+    current = await definition.read_current(api, found)
+    await definition.change(api, found, {"tasks": [*current.get("tasks", []), data]})
+    rows = await api.database.read(lambda tx: workflows.read_current_tasks(tx, found.id))
+    added = next((row for row in rows if row.name == data["name"]), None)
+    if added is None:
+        raise NotFound(f"task {data['name']} was taken away again meanwhile")
+    return answer(views.make_task(added), 201)
+
+
+@router.get("/workflows/{workflow}/versions", response_model=Page[Version])
+async def list_versions(api: Context, namespace: Namespace, workflow: str, page: PageQuery) -> Response:
+    """The versions of a workflow."""
+    found = await require_workflow(api, namespace, workflow)
+    listing = await api.database.read(lambda tx: workflows.list_versions(tx, found.id, page))
+    return answer_page(Page[Version], listing, views.make_version)
+
+
+@router.get("/workflows/{workflow}/versions/{number}", response_model=VersionDetail)
+async def read_version(api: Context, namespace: Namespace, workflow: str, number: int) -> Response:
+    """One version with its definition."""
+    found = await require_workflow(api, namespace, workflow)
+    row = None
+    if 0 < number <= found.current_version:
+        row = await api.database.read(lambda tx: workflows.read_version(tx, found.id, number))
+    if row is None:
+        raise NotFound(f"workflow {found.name} has no version {number}: the current one is {found.current_version}")
+    return answer(VersionDetail(**views.make_version(row).model_dump(), definition=row.spec))
+
+
+@router.get("/workflows/{workflow}/schedules", response_model=Schedules)
+async def list_schedules(api: Context, namespace: Namespace, workflow: str) -> Response:
+    """The schedules of a workflow."""
+    found = await require_workflow(api, namespace, workflow)
+    rows = await api.database.read(lambda tx: schedules.read_schedules(tx, found.id))
+    return answer(Schedules(items=[views.make_schedule(row) for row in rows], total=len(rows)))
+
+
+@router.get("/schedules/{schedule_id}/explain", response_model=Explanation)
+async def explain_schedule(api: Context, namespace: Namespace, schedule_id: str) -> Response:
+    """Why a schedule does not fire."""
+    wanted = read_id(schedule_id, "schedule")
+    row = await api.database.read(lambda tx: schedules.find_schedule(tx, wanted))
+    if row is None or row.namespace != namespace:
+        raise NotFound(f"there is no schedule {schedule_id}")
+    return answer(views.make_explanation(await api.engine.explain_schedule(wanted)))

@@ -1,0 +1,1 @@
+"""What requests and answers look like; the OpenAPI document is made from these."""

@@ -1,0 +1,213 @@
+"""Workflows, their tasks, versions and schedules; pools."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Body as FromBody
+from pydantic import Field, WithJsonSchema
+
+from rota.api.schemas.base import Body, FieldFault, Shape
+from rota.domain.job import JOB_FIELDS
+from rota.domain.spec_parse import WORKFLOW_FIELDS
+from rota.domain.spec_task import TASK_FIELDS
+
+
+def _describe_object(title: str, fields: frozenset[str], required: list[str], note: str) -> dict[str, Any]:
+    """The JSON Schema of an object that the domain reads itself: it names the fields, the reference says more."""
+    return {
+        "title": title,
+        "type": "object",
+        "description": note,
+        "properties": {name: {} for name in sorted(fields)},
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+WorkflowDefinition = Annotated[
+    dict[str, Any],
+    FromBody(
+        openapi_examples={
+            "two tasks": {
+                "value": {
+                    "name": "nightly",
+                    "schedule_cron": "0 2 * * *",
+                    "timezone": "Europe/Riga",
+                    "tasks": [
+                        {"name": "extract", "command": "./extract.sh", "retry_count": 2},
+                        {"name": "report", "command": "make report", "depends_on": ["extract"]},
+                    ],
+                }
+            }
+        }
+    ),
+    WithJsonSchema(
+        _describe_object(
+            "WorkflowDefinition",
+            frozenset(WORKFLOW_FIELDS),
+            ["name"],
+            "A workflow with its tasks and schedules, or a bare one to which tasks are added later.",
+        )
+    ),
+]
+WorkflowChange = Annotated[
+    dict[str, Any],
+    FromBody(openapi_examples={"pause": {"value": {"is_active": False}}}),
+    WithJsonSchema(
+        _describe_object(
+            "WorkflowChange",
+            frozenset(WORKFLOW_FIELDS),
+            [],
+            "Fields of the definition to be replaced; null gives a field its default back.",
+        )
+    ),
+]
+TaskDefinition = Annotated[
+    dict[str, Any],
+    FromBody(openapi_examples={"shell": {"value": {"name": "load", "command": "./load.sh"}}}),
+    WithJsonSchema(
+        _describe_object("TaskDefinition", frozenset(TASK_FIELDS), ["name"], "One task, with exactly one action.")
+    ),
+]
+JobDefinition = Annotated[
+    dict[str, Any],
+    FromBody(
+        openapi_examples={
+            "now": {"value": {"name": "hello", "command": "echo hello"}},
+            "webhook, once": {
+                "value": {
+                    "type": "unico",
+                    "timestamp": "2030-12-25T10:00:00Z",
+                    "webhook_url": "https://example.com/hook",
+                    "payload": {"message": "hello"},
+                }
+            },
+        }
+    ),
+    WithJsonSchema(
+        _describe_object("JobDefinition", frozenset(JOB_FIELDS), [], "One action: now, once, or on a schedule.")
+    ),
+]
+
+
+class Workflow(Shape):
+    """A workflow, without its tasks."""
+
+    id: str
+    namespace: str
+    name: str
+    kind: str
+    description: str
+    tags: list[str]
+    is_active: bool
+    schedule_cron: str = Field(description="The first schedule's expression; empty when there is none.")
+    next_run_at: datetime | None
+    max_active_runs: int | None
+    max_active_tasks: int | None
+    current_version: int = Field(description="0 until there are tasks.")
+    version: int = Field(description="Counts changes; the ETag.")
+    created_at: datetime
+    updated_at: datetime
+
+
+class Schedule(Shape):
+    """A rule that creates runs."""
+
+    id: str
+    workflow_id: str
+    position: int
+    is_active: bool
+    definition: dict[str, Any]
+    cursor_at: datetime = Field(description="The last moment that has been decided.")
+    next_run_at: datetime | None
+
+
+class WorkflowDetail(Workflow):
+    """A workflow with its definition, which can be sent back by PUT."""
+
+    definition: dict[str, Any]
+    schedules: list[Schedule]
+
+
+class Applied(Workflow):
+    """What PUT has made of a workflow."""
+
+    is_new: bool
+    is_changed: bool = Field(description="Whether there is a new version.")
+
+
+class Task(Shape):
+    """A task of a workflow's current version."""
+
+    id: str
+    workflow_id: str
+    name: str
+    kind: str
+    command: str | list[str] | None
+    depends_on: list[str]
+    retry_count: int
+    retry_delay_seconds: float
+    timeout_seconds: float | None
+    priority: int
+    created_at: datetime
+    definition: dict[str, Any]
+
+
+class Tasks(Shape):
+    items: list[Task]
+    total: int
+    next_cursor: None = None
+
+
+class Schedules(Shape):
+    items: list[Schedule]
+    total: int
+    next_cursor: None = None
+
+
+class Version(Shape):
+    """A version, which never changes."""
+
+    id: str
+    workflow_id: str
+    number: int
+    content_hash: str
+    created_at: datetime
+
+
+class VersionDetail(Version):
+    definition: dict[str, Any]
+
+
+class Validation(Shape):
+    """Whether a definition would be accepted."""
+
+    is_valid: bool
+    errors: list[FieldFault]
+    definition: dict[str, Any] | None = Field(description="The canonical form, without defaults.")
+
+
+class PoolBody(Body):
+    slots: Annotated[int, Field(ge=1, le=1_000_000)]
+    description: Annotated[str, Field(max_length=20_000)] = ""
+
+
+class Pool(Shape):
+    """Named slots that limit how many attempts run at once."""
+
+    namespace: str
+    name: str
+    slots: int
+    used_slots: int
+    queued: int
+    description: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class Pools(Shape):
+    items: list[Pool]
+    total: int
+    next_cursor: None = None

@@ -1,0 +1,94 @@
+"""The HTTP server as one part among others: it leaves signals alone and says when it listens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Generator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rota.domain.errors import Unavailable
+
+BACKLOG = 2048
+# Long polls and streams end with the server; who waits on them asks again elsewhere.
+SHUTDOWN_SECONDS = 2
+
+
+class HttpServer:
+    """Serves an application on a socket that is bound at once, so that a port in use is known before anything else."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = _bind(host, port)
+        self._server: _Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where browsers and clients on this machine reach it."""
+        host, port = self._socket.getsockname()[:2]
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+            host = "127.0.0.1"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def run(self, app: ASGIApp, listening: asyncio.Event) -> None:
+        """Serves until `stop`."""
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            loop="asyncio",
+            http="httptools",
+            ws="websockets-sansio",
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        self._server = _Server(config, listening)
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def close(self) -> None:
+        """Gives the port back, whether it was served or not."""
+        self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, listening: asyncio.Event) -> None:
+        super().__init__(config)
+        self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise Unavailable(f"there is no address {host}: {error.strerror}", code="port_unusable") from error
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            text = f"port {port} on {host} is in use by another program; choose another with --port"
+            raise Unavailable(text, code="port_in_use") from error
+        raise Unavailable(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose others with --host and --port",
+            code="port_unusable",
+        ) from error
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,72 @@
+"""What the processes make of the settings, and their small health server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import structlog
+
+from rota.domain.errors import FieldError, InvalidInput, Unavailable
+from rota.engine.core import EngineOptions
+from rota.observability.health import HealthServer
+from rota.scheduler.service import SchedulerOptions
+from rota.settings import Settings, is_loopback
+from rota.worker.options import WorkerOptions
+
+log = structlog.get_logger(__name__)
+
+SCHEDULER_METRICS_PORT = 9090
+WORKER_METRICS_PORT = 9091
+METRICS_HOST = "127.0.0.1"
+
+
+def worker_options(settings: Settings) -> WorkerOptions:
+    """A worker as these settings want it."""
+    return WorkerOptions(
+        name=settings.worker_id,
+        queues=settings.queues,
+        labels=settings.labels,
+        concurrency=settings.concurrency,
+        grace_seconds=settings.grace_seconds,
+        drain_seconds=settings.drain_seconds,
+        http_allow=settings.http_allow,
+    )
+
+
+def engine_options(settings: Settings) -> EngineOptions:
+    """Two heartbeats may get lost before a lease ends."""
+    return EngineOptions(lease_seconds=settings.lease_seconds, heartbeat_interval_seconds=settings.lease_seconds / 3)
+
+
+def scheduler_options(settings: Settings) -> SchedulerOptions:
+    return SchedulerOptions(settings.slot_gap_seconds, settings.retention_seconds)
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuses to let a whole network command this machine."""
+    if is_loopback(settings.host) or settings.token:
+        return
+    reason = (
+        f"{settings.host} can be reached from other machines, and whoever reaches it could run commands here. Set "
+        "ROTA_TOKEN to a long random text (`openssl rand -hex 32` makes one), for workers and the command line too, "
+        "or listen on 127.0.0.1"
+    )
+    raise InvalidInput.of([FieldError("--host", reason)])
+
+
+@contextlib.asynccontextmanager
+async def show_health(health: HealthServer, port: int | None, default_port: int) -> AsyncIterator[None]:
+    """`/metrics` and `/healthz` on the port asked for (0: nowhere); on the default port only if that is free."""
+    if port != 0:
+        try:
+            await health.start(METRICS_HOST, default_port if port is None else port)
+            log.info("metrics_listening", port=health.port)
+        except Unavailable as error:
+            if port is not None:
+                raise
+            log.warning("metrics_off", reason=error.detail, hint="choose a port with --metrics-port")
+    try:
+        yield
+    finally:
+        await health.stop()

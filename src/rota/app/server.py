@@ -1,0 +1,185 @@
+"""The composition root of a server process: database, engine, and the parts that it is to have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from rota.api.app import close_polls, make_api
+from rota.api.options import ApiOptions
+from rota.app.files import hold_file, prepare_database
+from rota.app.http_server import HttpServer
+from rota.app.options import (
+    SCHEDULER_METRICS_PORT,
+    check_exposure,
+    engine_options,
+    scheduler_options,
+    show_health,
+    worker_options,
+)
+from rota.app.shared_key import SharedKey
+from rota.engine.engine import Engine
+from rota.observability.health import HealthServer
+from rota.observability.metrics import Metrics
+from rota.scheduler.duties import Duty
+from rota.scheduler.folder import FolderDuty
+from rota.scheduler.service import Scheduler
+from rota.settings import Settings, choose_database_url, find_database_file, hide_password
+from rota.store.database import Database, DatabaseOptions
+from rota.worker.service import Worker
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one process consists of."""
+
+    has_api: bool = False
+    has_scheduler: bool = False
+    worker_count: int = 0
+    # Whether an older database is brought up to date, or refused.
+    migrates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Told once everything runs."""
+
+    url: str
+    database: str
+    worker_count: int
+
+
+class Rota:
+    """A server process: database, engine, and those of API, scheduler and workers that it is to have."""
+
+    def __init__(self, settings: Settings, parts: Parts) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._metrics = Metrics()
+        self._stopping = asyncio.Event()
+        self._workers: list[Worker] = []
+        self._api: FastAPI | None = None
+
+    async def run(self, on_started: Callable[[Started], None]) -> None:
+        """Runs until `stop`. Raises a RotaError when it cannot start."""
+        if self._parts.has_api:
+            check_exposure(self._settings)
+        url = choose_database_url(self._settings)
+        with contextlib.ExitStack() as stack:
+            server = None
+            if self._parts.has_api:
+                server = HttpServer(self._settings.host, self._settings.port)
+                stack.callback(server.close)
+            stack.enter_context(hold_file(find_database_file(url)))
+            prepare_database(url, migrates=self._parts.migrates)
+            async with _open_database(self._settings, url) as database:
+                started = Started(server.url if server else "", hide_password(url), self._parts.worker_count)
+                await self._run_parts(database, server, lambda: on_started(started))
+
+    def stop(self) -> None:
+        """Ends the process: running tasks get the drain time. Called again: now."""
+        for worker in self._workers if self._stopping.is_set() else ():
+            worker.cancel_now()
+        self._stopping.set()
+
+    async def _run_parts(self, database: Database, server: HttpServer | None, on_started: Callable[[], None]) -> None:
+        engine = Engine(database, engine_options(self._settings), metrics=self._metrics)
+        listening = asyncio.Event()
+        scheduler = self._make_scheduler(engine)
+        self._workers = [
+            Worker(engine, replace(worker_options(self._settings), name=self._name_worker(number)))
+            for number in range(1, self._parts.worker_count + 1)
+        ]
+        serving = _start("api", server.run(self._make_app(engine, database), listening)) if server else None
+        parts = [_start("worker", worker.run()) for worker in self._workers]
+        if scheduler is not None:
+            parts.append(_start("scheduler", scheduler.run()))
+        async with self._show_health(has_server=server is not None):
+            everything = [*parts, serving] if serving else parts
+            if serving:
+                await _wait_for_first(_start("listening", listening.wait()), serving)
+            if listening.is_set() or not serving:
+                on_started()
+            await _wait_for_first(_start("stopping", self._stopping.wait()), *everything)
+            await self._end(everything, scheduler, server, parts)
+
+    async def _end(
+        self,
+        everything: Sequence[asyncio.Task[Any]],
+        scheduler: Scheduler | None,
+        server: HttpServer | None,
+        parts: Sequence[asyncio.Task[Any]],
+    ) -> None:
+        """Workers first, while there is still somebody to take their results; then the API."""
+        self._stopping.set()
+        if scheduler is not None:
+            scheduler.stop()
+        for worker in self._workers:
+            worker.stop()
+        await asyncio.gather(*parts, return_exceptions=True)
+        if server is not None:
+            if self._api is not None:
+                close_polls(self._api)
+            server.stop()
+        for result in await asyncio.gather(*everything, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    def _make_app(self, engine: Engine, database: Database) -> ASGIApp:
+        service = "api" if self._parts.worker_count == 0 and not self._parts.has_scheduler else "rota"
+        self._api = make_api(engine, database, ApiOptions(service=service, registry=self._metrics.registry))
+        return SharedKey(self._api, self._settings.token) if self._settings.token else self._api
+
+    def _name_worker(self, number: int) -> str:
+        return self._settings.worker_id if self._parts.worker_count == 1 else f"{self._settings.worker_id}-{number}"
+
+    def _make_scheduler(self, engine: Engine) -> Scheduler | None:
+        if not self._parts.has_scheduler:
+            return None
+        duties: list[Duty] = []
+        if self._settings.workflows is not None:
+            duties.append(FolderDuty(engine, self._settings.workflows))
+        return Scheduler(engine, self._metrics, scheduler_options(self._settings), duties=duties)
+
+    @contextlib.asynccontextmanager
+    async def _show_health(self, *, has_server: bool) -> AsyncIterator[None]:
+        """A scheduler without an API beside it has its own port for metrics."""
+        if has_server:
+            yield
+            return
+        async with show_health(
+            HealthServer("scheduler", self._metrics, lambda: not self._stopping.is_set()),
+            self._settings.metrics_port,
+            SCHEDULER_METRICS_PORT,
+        ):
+            yield
+
+
+@contextlib.asynccontextmanager
+async def _open_database(settings: Settings, url: str) -> AsyncIterator[Database]:
+    database = Database(DatabaseOptions(url, max_open_connections=settings.db_max_open_conns))
+    try:
+        await database.open()
+        yield database
+    finally:
+        await database.close()
+
+
+def _start(name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    return asyncio.create_task(work, name=f"rota-{name}")
+
+
+async def _wait_for_first(wait: asyncio.Task[Any], *parts: asyncio.Task[Any]) -> None:
+    """Until `wait` is over or one of the parts has ended, which none should do by itself."""
+    await asyncio.wait({wait, *parts}, return_when=asyncio.FIRST_COMPLETED)
+    wait.cancel()
+    await asyncio.gather(wait, return_exceptions=True)

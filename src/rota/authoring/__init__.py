@@ -1,0 +1,1 @@
+"""Definitions as people write them."""

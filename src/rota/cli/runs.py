@@ -1,0 +1,119 @@
+"""Commands on runs and their logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rota.cli.options import is_json, show, with_client, write_table, write_value
+from rota.cli.waiting import WAIT_OPTION, wait_for_run
+from rota.client.http import Client
+from rota.domain.errors import NotFound
+
+# What the server answers at most; an attempt keeps less.
+MOST_LOG_BYTES = 5_000_000
+TASK_COLUMNS = ("task", "status", "attempt", "started_at", "finished_at", "error")
+
+
+@click.group()
+def runs() -> None:
+    """List, show, cancel, retry and explain runs."""
+
+
+@click.command("list")
+@click.option("--status", multiple=True, help="only in this state; may be repeated")
+@click.option("--workflow", help="only of this workflow")
+@click.option("--limit", default=20, type=click.IntRange(1, 500), show_default=True)
+@with_client
+def list_runs(client: Client, status: tuple[str, ...], workflow: str | None, limit: int) -> None:
+    """List runs, the newest first."""
+    answer = client.get("/workflow-runs", {"status": status, "workflow": workflow, "limit": limit})
+    columns = ("id", "workflow", "status", "trigger", "started_at", "finished_at")
+    show(answer, lambda: write_table(answer["items"], columns, empty="no runs"))
+
+
+runs.add_command(list_runs)
+
+
+@runs.command("show")
+@click.argument("run_id", metavar="RUN")
+@with_client
+def show_run(client: Client, run_id: str) -> None:
+    """Show one run and its tasks."""
+    answer = client.get(f"/workflow-runs/{run_id}")
+    show(answer, lambda: _write_run(answer))
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--reason", default="", help="kept in the history")
+@with_client
+def cancel(client: Client, run_id: str, reason: str) -> None:
+    """Cancel a run: what waits is cancelled, what runs is killed."""
+    answer = client.post(f"/workflow-runs/{run_id}/cancel", {"reason": reason})
+    show(answer, f"run {run_id} is being cancelled")
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@WAIT_OPTION
+@with_client
+def retry(client: Client, run_id: str, is_waiting: bool) -> int:
+    """Try the failed tasks of a run again, and what depended on them."""
+    answer = client.post(f"/workflow-runs/{run_id}/retry", {"from_failed": True})
+    if is_waiting:
+        return wait_for_run(client, run_id)
+    show(answer, f"run {run_id} goes on")
+    return 0
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@with_client
+def explain(client: Client, run_id: str) -> None:
+    """Say why a run has not ended."""
+    answer = client.get(f"/workflow-runs/{run_id}/explain")
+    show(answer, lambda: _write_explanation(answer))
+
+
+@click.command("logs")
+@click.argument("run_id", metavar="RUN")
+@click.argument("task", required=False)
+@with_client
+def show_logs(client: Client, run_id: str, task: str | None) -> None:
+    """Print what the tasks of a run wrote; of one task exactly its bytes."""
+    found = client.get(f"/workflow-runs/{run_id}")["task_runs"]
+    chosen = [row for row in found if task in (None, row["task"], row["id"])]
+    if not chosen:
+        names = ", ".join(sorted({row["task"] for row in found}))
+        raise NotFound(f"the run has no task {task}; it has {names}")
+    for row in chosen:
+        content = client.get_bytes(f"/task-runs/{row['id']}/logs", {"raw": True, "limit": MOST_LOG_BYTES})
+        _print_log(row, content, is_alone=task is not None)
+
+
+def _print_log(row: dict[str, Any], content: bytes, *, is_alone: bool) -> None:
+    if is_json():
+        text = content.decode("utf-8", "replace")
+        show({"task": row["task"], "task_run_id": row["id"], "status": row["status"], "log": text}, "")
+        return
+    if not is_alone:
+        click.secho(f"--- {row['task']} ({row['status']})", bold=True)
+    click.echo(content, nl=bool(content) and not content.endswith(b"\n"))
+
+
+def _write_run(run: dict[str, Any]) -> str:
+    facts = ("workflow", "id", "status", "trigger", "logical_date", "created_at", "started_at", "finished_at", "note")
+    lines = [f"{fact + ':':14}{write_value(run[fact])}" for fact in facts if run.get(fact)]
+    return "\n".join([*lines, "", write_table(run.get("task_runs") or [], TASK_COLUMNS, empty="no tasks")])
+
+
+def _write_explanation(answer: dict[str, Any]) -> str:
+    lines = [f"{answer['status']}: {answer['sentence']}"]
+    lines += [
+        f"- {holder['name']} ({holder['id']}), since {write_value(holder['since_at'])}" for holder in answer["holders"]
+    ]
+    if answer["next_check_at"]:
+        lines.append(f"next look: {write_value(answer['next_check_at'])}")
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""The command `rota worker`: a worker for a server elsewhere, and what is known of all workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from rota.app.worker import RemoteWorker
+from rota.cli.options import show, with_client, with_settings, write_table
+from rota.cli.serve import start_logging, stop_on_signals
+from rota.client.http import Client
+from rota.settings import Settings
+
+COLUMNS = ("name", "status", "last_heartbeat", "running", "concurrency", "queues", "hostname", "id")
+WORKER_SETTINGS = ("server", "token", "worker_id", "concurrency", "queues", "labels", "grace", "drain", "http_allow")
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+@with_settings(*WORKER_SETTINGS, "metrics_port", "log_level", "log_format")
+def worker(settings: Settings, context: click.Context) -> None:
+    """Start a worker for a server elsewhere. With `list` or `drain`: look after the workers.
+
+    TERM or Ctrl-C lets running tasks end within the drain time; a second one hands them back at once.
+    """
+    if context.invoked_subcommand is None:
+        start_logging(settings)
+        asyncio.run(_work(settings))
+
+
+async def _work(settings: Settings) -> None:
+    remote = RemoteWorker(settings)
+    stop_on_signals(remote.stop, "stopping: running tasks get time to end; once more to stop at once")
+    await remote.run(lambda: click.echo(f"Worker {settings.worker_id} asks {', '.join(settings.server)} for work"))
+
+
+@worker.command("list")
+@with_client
+def list_workers(client: Client) -> None:
+    """List workers."""
+    answer = client.get("/workers")
+    show(answer, lambda: write_table(answer["items"], COLUMNS, empty="no workers"))
+
+
+@worker.command()
+@click.argument("worker_id", metavar="WORKER")
+@with_client
+def drain(client: Client, worker_id: str) -> None:
+    """Let a worker finish what it has, and take no more."""
+    show(client.post(f"/workers/{worker_id}/drain"), f"worker {worker_id} is draining")

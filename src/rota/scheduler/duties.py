@@ -1,0 +1,114 @@
+"""What has to be done now and then. A duty knows how to do one round; the loop around it is in `service`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from rota.engine.engine import Engine
+from rota.observability.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+# Batches of one round. What is left after them waits for the next round, so that no duty keeps all others waiting.
+MOST_BATCHES = 50
+# Lost work is looked for this often; the leases themselves decide how long it may be silent.
+REAP_SECONDS = 1.0
+PRUNE_SECONDS = 60.0
+
+
+class Duty(Protocol):
+    """One periodic duty."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interval_seconds(self) -> float: ...
+
+    async def run_once(self) -> int:
+        """Does what is to be done now; how much that was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDuty:
+    """A verb that does one batch each time it is called, until it finds nothing more."""
+
+    name: str
+    interval_seconds: float
+    run_batch: Callable[[], Awaitable[int]]
+
+    async def run_once(self) -> int:
+        done = 0
+        for _ in range(MOST_BATCHES):
+            count = await self.run_batch()
+            done += count
+            if not count:
+                break
+        return done
+
+
+class FireDuty:
+    """Fires what is due, all batches of it."""
+
+    name = "fire"
+
+    def __init__(self, engine: Engine, metrics: Metrics, interval_seconds: float) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self.interval_seconds = interval_seconds
+
+    async def run_once(self) -> int:
+        done = 0
+        for _ in range(MOST_BATCHES):
+            report = await self._engine.fire()
+            self._metrics.count_ticks("fired", report.runs)
+            self._metrics.count_ticks("skipped", report.skipped)
+            done += report.schedules
+            if not report.schedules:
+                break
+        return done
+
+
+def build_due_duties(engine: Engine, metrics: Metrics, interval_seconds: float) -> tuple[Duty, ...]:
+    """What is due at instants that the database knows."""
+    return (
+        FireDuty(engine, metrics, interval_seconds),
+        BatchDuty("release_due", interval_seconds, engine.release_due),
+    )
+
+
+def build_duties(engine: Engine, metrics: Metrics, *, retention_seconds: float) -> tuple[Duty, ...]:
+    """What is to be looked for again and again."""
+
+    async def reap_attempts() -> int:
+        count = await engine.reap_attempts()
+        metrics.count_lost_attempts(count)
+        return _tell("attempts_lost", count)
+
+    async def reap_workers() -> int:
+        return _tell("workers_lost", await engine.reap_workers())
+
+    async def reap_runs() -> int:
+        return _tell("runs_reaped", await engine.reap_runs())
+
+    async def prune() -> int:
+        return _tell("pruned", await engine.prune(retention_seconds))
+
+    return (
+        BatchDuty("reap_attempts", REAP_SECONDS, reap_attempts),
+        BatchDuty("reap_workers", REAP_SECONDS, reap_workers),
+        BatchDuty("reap_runs", REAP_SECONDS, reap_runs),
+        BatchDuty("prune", PRUNE_SECONDS, prune),
+    )
+
+
+def _tell(event: str, count: int) -> int:
+    """The count, which is worth a line in the log unless it is zero."""
+    if count:
+        log.info(event, count=count)
+    return count
