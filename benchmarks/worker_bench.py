@@ -39,12 +39,12 @@ async def run_worker(stage: Stage, concurrency: int, processes: int = 2) -> Asyn
         await task
 
 
-async def has_open(stage: Stage) -> int:
+async def has_open(stage: Stage) -> bool:
     """Whether a task run is not final."""
 
-    async def look(transaction: Transaction) -> int:
+    async def look(transaction: Transaction) -> bool:
         rows = await transaction.rows(select(task_runs.c.id).where(task_runs.c.finished_at.is_(None)).limit(1))
-        return len(rows)
+        return bool(rows)
 
     return await stage.database.read(look)
 

@@ -11,8 +11,8 @@ import socket
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 
+from rota.store.database import Database, DatabaseOptions
 from tests.acceptance.processes import Server, wait_until
 
 UNAVAILABLE = 4
@@ -25,10 +25,9 @@ def _digest(path):
 
 def _execute(url, statement):
     async def run():
-        engine = create_async_engine(url)
-        async with engine.begin() as connection:
-            await connection.execute(text(statement))
-        await engine.dispose()
+        database = Database(DatabaseOptions(url))
+        await database.transact(lambda transaction: transaction.run(text(statement)))
+        await database.close()
 
     asyncio.run(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -79,7 +80,7 @@ class Fleet:
         for seat in self.seats:
             seat.proxy.target_port = int(self.server.port)
             await seat.proxy.start()
-            await self.start_worker(seat)
+        await asyncio.gather(*(self.start_worker(seat) for seat in self.seats))
 
     async def start_server(self) -> None:
         arguments = ["--port", self._server.port] if self._server else []
@@ -136,6 +137,9 @@ class Fleet:
             if process is not None and process.popen.poll() is None:
                 process.popen.send_signal(signal.SIGCONT)
                 process.kill()
+        for pid in self.find_marked(only_tasks=False):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for seat in self.seats:
             await seat.proxy.close()
 

@@ -17,6 +17,9 @@ POOL_SLOTS = 5
 # Losses are no fault of the work's: most kinds may be lost often.
 PATIENT = {"max_deliveries": 30}
 ANSWER_SECONDS = 5.0
+BROKEN, LATE = 0, -1
+# What a storm may do to a request.
+MISSING = {BROKEN: "no connection", LATE: f"no answer within {ANSWER_SECONDS:.0f} s", 503: "503"}
 
 
 def _traced(body: str) -> str:
@@ -74,12 +77,14 @@ class Load:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and JSON of the answer; status 0 if there is none."""
+        """Status and JSON of the answer; BROKEN or LATE instead of a status if there is none."""
         try:
             async with self._session.request(method, self._url + path, json=body) as answer:
                 return answer.status, await answer.json(content_type=None)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            return 0, None
+        except TimeoutError:
+            return LATE, None
+        except (aiohttp.ClientError, OSError, ValueError):
+            return BROKEN, None
 
     async def define(self) -> None:
         status, answer = await self.call("PUT", f"/pools/{POOL}", {"slots": POOL_SLOTS})
@@ -111,8 +116,8 @@ class Load:
     def _tell(self, what: str, status: int, expected: set[int]) -> None:
         if status in expected:
             self._report.count(f"{what}: {status}")
-        elif status in (0, 503):
-            self._report.count(f"{what}: no answer" if status == 0 else f"{what}: 503")
+        elif status in MISSING:
+            self._report.count(f"{what}: {MISSING[status]}")
         else:
             self._report.count(f"{what}: {status}")
             self._report.faults.append(f"{what}: answered {status}")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.chaos.scenario import weather_storm
 from tests.chaos.trees import cancel_trees
 
+# What goes wrong is to be told by the report, which waits for the work to drain, and not by an end in the middle.
+pytestmark = pytest.mark.timeout(300)
 STORM_SECONDS = 12.0
 SEED = 7
 

@@ -97,4 +97,7 @@ async def _check_ends(load: Load, report: Report, run_ids: list[str]) -> None:
         for row in run["task_runs"]:
             report.count(f"task runs that ended {row['status']}")
             report.check(row["status"] == "cancelled", f"{row['task']} of {run_id} is {row['status']}")
-            report.check(not row["is_unconfirmed"], f"the death of {row['task']} of {run_id} was not confirmed")
+            status, found = await load.call("GET", f"/task-runs/{row['id']}")
+            assert status == 200, found
+            unconfirmed = [attempt for attempt in found["attempts"] if attempt["is_unconfirmed"]]
+            report.check(not unconfirmed, f"the death of {row['task']} of {run_id} was not confirmed: {unconfirmed}")

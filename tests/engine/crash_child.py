@@ -107,7 +107,7 @@ def _fork(case: dict[str, Any]) -> str:
         try:
             asyncio.run(_play(case))
             os._exit(0)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - a child must never return into its parent's loop
             traceback.print_exc()
             os._exit(1)
     _pid, status = os.waitpid(child, 0)

@@ -68,9 +68,6 @@ class Scene:
         self.arguments["held"] = [(item.task_run_id, item.attempt) for item in items]
         self.arguments["task_run"] = items[0].task_run_id
 
-    async def end(self, script: dict[str, str]) -> None:
-        await self.stage.work(self.worker, script)
-
 
 async def _nothing(_scene: Scene) -> None:
     pass
@@ -110,15 +107,8 @@ async def _wait_for_retry(scene: Scene) -> None:
 
 
 async def _fail_run(scene: Scene) -> None:
-    await _report_failed_for_good(scene)
-    await scene.stage.finish(scene.worker, await scene.stage.claim(scene.worker), "failed")
-    held = [{"task_run_id": key[0], "attempt": key[1]} for key in scene.arguments["held"]]
-    assert held
-    await scene.stage.engine.reap_attempts()
-    scene.stage.clock.advance(LEASE_SECONDS + 1)
-    for _ in range(4):
-        await scene.stage.engine.reap_attempts()
-        await scene.stage.work(await scene.stage.register(), {"a": "failed"})
+    for _ in range(2):
+        await scene.stage.work(scene.worker, {"a": "failed"})
         scene.stage.clock.advance(6)
         await scene.stage.engine.release_due()
     assert await scene.stage.run_status(scene.arguments["run"]) == "failed"

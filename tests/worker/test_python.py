@@ -291,7 +291,8 @@ async def test_stopping_kills_the_child_and_what_it_started(source, start, modul
     if not fields:
         assert tidy.read_text() == "tidied"
         for pid in pids.read_text().split():
-            assert proc.read_stat(int(pid)) is None or proc.read_stat(int(pid))[0] == "Z"
+            stat = proc.read_stat(int(pid))
+            assert stat is None or stat[0] == "Z"
     await source.offer(call(module, 2, "nothing"))
     assert (await source.until_finished(2))[1].status == "success"
 

@@ -27,7 +27,7 @@ from rota.store.dialect import (
     prepare_sqlite,
 )
 from rota.store.listen import Listener
-from rota.store.refusals import is_transient
+from rota.store.refusals import explain_refusal, is_transient, is_unusable
 from rota.store.sessions import PooledSessions, Session, Sessions, ThreadedSessions
 from rota.store.wakeups import Topic, Wakeups
 
@@ -152,6 +152,8 @@ class Database:
             try:
                 return await self._once(sessions, work)
             except (DBAPIError, PoolTimeout, OSError) as error:
+                if isinstance(error, DBAPIError) and is_unusable(error):
+                    raise Unavailable(explain_refusal(error, self.options.url), code="database_unusable") from error
                 if not is_transient(error):
                     raise
                 if time.monotonic() > give_up_at:

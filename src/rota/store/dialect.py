@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -316,6 +317,11 @@ WRITER_SETTINGS = {
 
 def is_sqlite(url: str) -> bool:
     return make_url(url).get_backend_name() == "sqlite"
+
+
+def is_missing(url: str) -> bool:
+    """Whether this is a SQLite file that does not exist yet."""
+    return is_sqlite(url) and not is_memory(url) and not Path(make_url(url).database or "").exists()
 
 
 def is_memory(url: str) -> bool:

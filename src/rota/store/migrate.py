@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from rota.domain.errors import Unavailable
-from rota.store.dialect import is_sqlite, lock_migrations, make_sqlite_url
+from rota.store.dialect import is_missing, is_sqlite, lock_migrations, make_sqlite_url
 from rota.store.refusals import explain_refusal
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -40,11 +40,13 @@ class SchemaVersion:
 
 def upgrade(url: str, revision: str = "head") -> None:
     """Migrates up. Several processes may call this at once: the first does it, the others wait and find it done."""
+    _refuse_newer(read_version(url))
     _on_connection(url, lambda config: command.upgrade(config, revision))
 
 
 def downgrade(url: str, revision: str) -> None:
     """Migrates down to `revision` (`base` for none, `-1` for one step)."""
+    _refuse_newer(read_version(url))
     _on_connection(url, lambda config: command.downgrade(config, revision))
 
 
@@ -56,7 +58,8 @@ def read_version(url: str) -> SchemaVersion:
     def read(config: Config) -> str | None:
         return MigrationContext.configure(config.attributes["connection"]).get_current_revision()
 
-    current = _on_connection(url, read, locks=False)
+    # Opening a file that is not there would make it.
+    current = None if is_missing(url) else _on_connection(url, read, locks=False)
     known = {revision.revision for revision in script.walk_revisions()}
     return SchemaVersion(current, needed, current is None or current in known)
 
@@ -66,17 +69,21 @@ def check(url: str) -> None:
     version = read_version(url)
     if version.is_right:
         return
+    _refuse_newer(version)
+    raise Unavailable(
+        f"the database is at version {version.current or 'none'} and this Rota needs {version.needed}. "
+        "Run `rota db upgrade`.",
+        code="database_older",
+    )
+
+
+def _refuse_newer(version: SchemaVersion) -> None:
     if not version.is_known:
         raise Unavailable(
             f"the database is at version {version.current}, which this Rota does not know: it was made by a newer one. "
             "Start that newer Rota, or run its `rota db downgrade` first.",
             code="database_newer",
         )
-    raise Unavailable(
-        f"the database is at version {version.current or 'none'} and this Rota needs {version.needed}. "
-        "Run `rota db upgrade`.",
-        code="database_older",
-    )
 
 
 def _on_connection(url: str, work: Callable[[Config], T], *, locks: bool = True) -> T:

@@ -21,6 +21,14 @@ def is_transient(error: BaseException) -> bool:
     return "database is locked" in str(error.orig) or "connection is closed" in str(error.orig)
 
 
+_UNUSABLE = ("readonly", "malformed", "not a database", "unable to open", "disk I/O", "disk is full")
+
+
+def is_unusable(error: DBAPIError) -> bool:
+    """Whether the file itself is at fault, and somebody has to look after it."""
+    return any(words in str(error.orig) for words in _UNUSABLE)
+
+
 def explain_refusal(error: DBAPIError, url: str) -> str:
     """A sentence for a database that cannot be used at all."""
     refusal = str(error.orig)
@@ -31,4 +39,6 @@ def explain_refusal(error: DBAPIError, url: str) -> str:
         return f"{path} is read-only; give this user the right to write it and its folder"
     if "unable to open" in refusal:
         return f"{path} cannot be opened; make sure that its folder exists and that this user may write there"
+    if "disk" in refusal:
+        return f"{path} cannot be written ({refusal}); make room on its disk, or name another file"
     return f"the database refused: {refusal}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -41,6 +42,7 @@ ANSWER_SECONDS = 20.0
 KEEP_ALIVE_SECONDS = 4.0
 # More than one request is sent when the reports are larger than this together.
 MAX_REQUEST_BYTES = 8_000_000
+LARGE_BODY_BYTES = 500_000
 T = TypeVar("T")
 
 _KINDS: Mapping[int, type[RotaError]] = {
@@ -227,9 +229,11 @@ class RemoteSource:
     ) -> bytes:
         url = self._urls[self._current]
         headers = {"X-Rota-Incarnation": worker.incarnation} if worker else None
+        # What is large is sent piece by piece, or it would hold up everything else.
+        data = io.BytesIO(body) if body and len(body) > LARGE_BODY_BYTES else body
         timeout = aiohttp.ClientTimeout(total=wait_seconds + ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
         try:
-            async with self._open().request(method, url + path, data=body, headers=headers, timeout=timeout) as answer:
+            async with self._open().request(method, url + path, data=data, headers=headers, timeout=timeout) as answer:
                 content = await answer.read()
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

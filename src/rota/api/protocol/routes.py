@@ -14,6 +14,7 @@ from rota.api.requests import WorkerRoute
 from rota.api.schemas import workers as shapes
 from rota.api.schemas.workers import Assignment, HeartbeatBody, Orders, RegisterBody, Registered
 from rota.domain.errors import InvalidInput
+from rota.domain.ids import is_uuid
 from rota.domain.work import AttemptKey, Registration, RenewReply, Report, ReportResult, WorkerIdentity
 from rota.store import attempts
 from rota.store.wakeups import Topic
@@ -150,7 +151,9 @@ async def take_events(api: Context, worker: str, request: Request) -> Response:
 
 async def _confirm_started(api: Api, identity: WorkerIdentity, event: wire.Started) -> ReportResult:
     """An attempt counts as started since it was claimed; here it is only told whose it is."""
-    key = (event.task_run_id, event.attempt, identity.incarnation)
+    if not is_uuid(event.task_run_id):
+        return wire.NO_UUID
+    key = (event.task_run_id.lower(), event.attempt, identity.incarnation)
     if not await api.database.read(lambda tx: attempts.find_owned(tx, [key])):
         return ReportResult(False, "late", "this attempt is over or not yours")
     return ReportResult(True)

@@ -43,9 +43,10 @@ async def take_log(
             raise InvalidInput.of([FieldError("worker_id", "is required: in the query with a raw body, or send JSON")])
         body = LogBody(**asked.model_dump())
         data = await request.body()
+    word = _choose_status(body)
     identity = await api.identities.identify(request, body.worker_id, body.incarnation)
     key = await _find_attempt(api, identity, read_id(job_id, "job or task run"), body.attempt)
-    results, word = await _report(api, identity, key, body, data)
+    results = await _report(api, identity, key, _make_end(key, body, word), data)
     refused = next((result for result in results if not result.is_accepted), None)
     if refused is not None:
         raise Conflict(refused.detail, code=refused.code)
@@ -81,28 +82,30 @@ async def _find_attempt(api: Api, identity: WorkerIdentity, wanted_id: str, atte
 
 
 async def _report(
-    api: Api, identity: WorkerIdentity, key: AttemptKey, body: LogBody, data: bytes
-) -> tuple[list[ReportResult], str]:
-    word = _choose_status(body)
-    reports: list[Report] = []
+    api: Api, identity: WorkerIdentity, key: AttemptKey, ends: list[Report], data: bytes
+) -> list[ReportResult]:
+    reports = ends
     if data:
         end = await api.database.read(lambda tx: logs.read_log_size(tx, key.task_run_id, key.attempt))
-        reports.append(LogChunk(key.task_run_id, key.attempt, end, data))
-    if word != "running":
-        is_bad_exit = word == "failed" and body.exit_code not in (None, 0)
-        reports.append(
-            Finished(
-                key.task_run_id,
-                key.attempt,
-                word,
-                exit_code=body.exit_code,
-                error_type=ErrorType.EXIT_CODE if is_bad_exit else None,
-                error=body.error or (f"exit code {body.exit_code}" if is_bad_exit else None),
-                output=body.output,
-            )
-        )
-    reply = await api.engine.report(identity, reports)
-    return list(reply.results), word
+        reports = [LogChunk(key.task_run_id, key.attempt, end, data), *ends]
+    return list((await api.engine.report(identity, reports)).results)
+
+
+def _make_end(key: AttemptKey, body: LogBody, word: str) -> list[Report]:
+    """The result, unless the attempt goes on."""
+    if word == "running":
+        return []
+    is_bad_exit = word == "failed" and body.exit_code not in (None, 0)
+    end = Finished(
+        key.task_run_id,
+        key.attempt,
+        word,
+        exit_code=body.exit_code,
+        error_type=ErrorType.EXIT_CODE if is_bad_exit else None,
+        error=body.error or (f"exit code {body.exit_code}" if is_bad_exit else None),
+        output=body.output,
+    )
+    return [end]
 
 
 def _choose_status(body: LogBody) -> str:

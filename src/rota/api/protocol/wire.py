@@ -104,6 +104,8 @@ class EventsReply(Struct, frozen=True):
     assignments: Sequence[AssignmentView]
 
 
+NO_UUID = ReportResult(False, "invalid_input", "task_run_id: expected a UUID")
+
 encode = msgspec.json.Encoder().encode
 _decode_all = msgspec.json.Decoder(Events).decode
 _decode_raw = msgspec.json.Decoder(RawEvents).decode
@@ -134,7 +136,7 @@ def _read_one(item: msgspec.Raw) -> Event | ReportResult:
 def to_report(event: Log | End) -> Report | ReportResult:
     """What the engine is told; a refusal for what it could not store."""
     if not is_uuid(event.task_run_id):
-        return ReportResult(False, "invalid_input", "task_run_id: expected a UUID")
+        return NO_UUID
     task_run_id = event.task_run_id.lower()
     if isinstance(event, Log):
         data = event.data if event.data is not UNSET else b""

@@ -1,0 +1,105 @@
+"""Every statement of every verb finds its rows by index, whatever the statistics say: after ANALYZE on empty tables,
+on tables that have grown since, and on large tables that are well known."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import text, update
+
+from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
+from rota.engine.submit import RunRequest
+from rota.store.tables import task_runs, workflow_runs
+from tests.engine.stage import LEASE_SECONDS, Clock, Stage, open_stage, task
+from tests.store.plans import find_scans, record_statements
+
+MANY = 50_000
+
+
+async def _do_everything(stage: Stage, turn: int) -> None:
+    """Each verb at least once, on a few rows."""
+    engine = stage.engine
+    workflow_id = await stage.define(
+        task("a", retry_count=1, retry_delay_seconds=5),
+        task("b", "a", pool="small"),
+        task("c", "a", "b", trigger_rule="all_done"),
+        name="busy",
+        max_active_runs=2,
+        max_active_tasks=5,
+        schedule_cron="* * * * *",
+        run_timeout_seconds=500 + turn,
+    )
+    for _ in range(4):
+        await stage.submit(workflow_id)
+    worker = await stage.register()
+    items = await stage.claim(worker)
+    await engine.renew(worker, [AttemptKey(item.task_run_id, item.attempt) for item in items])
+    await engine.report(worker, [LogChunk(item.task_run_id, item.attempt, 0, b"x") for item in items])
+    await stage.finish(worker, items[:1], "failed", error_type="exit_code")
+    await stage.finish(worker, items[1:], "success")
+    await stage.finish(worker, items[1:], "success")
+    stage.clock.advance(6)
+    await engine.release_due()
+    await stage.work(worker, {"a": "failed"})
+    (failed, *_) = [run.id for run in await stage.runs_of(workflow_id) if run.status == "failed"]
+    for verb in (engine.explain_run, engine.retry_run, engine.cancel_run):
+        await verb(failed)
+    await _lose_and_leave(stage, worker)
+    (running, *_) = [run.id for run in await stage.runs_of(workflow_id) if run.status == "running"]
+    await engine.cancel_task_run(await stage.task_run_id(running, "c"))
+    stage.clock.advance(60)
+    await engine.fire()
+    await engine.find_next_due()
+    stage.clock.advance(600)
+    await engine.reap_runs()
+    for run in await stage.runs_of(workflow_id):
+        if run.finished_at is None:
+            await engine.cancel_run(run.id)
+    stage.clock.advance(1000)
+    await engine.prune(500)
+
+
+async def _lose_and_leave(stage: Stage, worker: WorkerIdentity) -> None:
+    engine = stage.engine
+    await stage.claim(worker, 1)
+    await engine.doubt(worker)
+    stage.clock.advance(LEASE_SECONDS + 1)
+    await engine.reap_attempts()
+    await engine.reap_workers()
+    other = await stage.register()
+    await stage.claim(other, 1)
+    await engine.drain_worker(other.worker_id)
+    await engine.leave(other)
+
+
+async def _load(stage: Stage) -> None:
+    """Much finished work, and some that waits."""
+    workflow_id = await stage.define(task("a"), name="bulk", max_active_runs=0)
+    for _ in range(MANY // 10_000):
+        await stage.engine.submit_many([RunRequest(workflow_id)] * 10_000)
+    ended = {"status": "success", "finished_at": stage.clock.now + timedelta(days=1000)}
+    await stage.execute(update(task_runs).where(task_runs.c.status == "queued").values(**ended))
+    await stage.execute(update(workflow_runs).where(workflow_runs.c.status == "running").values(remaining=0, **ended))
+    await stage.engine.submit_many([RunRequest(workflow_id)] * 500)
+
+
+async def _find_scans(stage: Stage, turn: int) -> list[str]:
+    with record_statements() as statements:
+        await _do_everything(stage, turn)
+    verbs = {key: value for key, value in statements.items() if "alembic" not in key}
+    assert len(verbs) > 40
+    return await find_scans(stage.url, verbs)
+
+
+async def test_no_statement_reads_a_large_table_as_a_whole(database_url: str):
+    clock = Clock()
+    async with open_stage(database_url, clock) as stage:
+        await stage.add_pool("small", 2)
+        await stage.execute(text("ANALYZE"))
+        empty = await _find_scans(stage, 1)
+        await _load(stage)
+        grown = await _find_scans(stage, 2)
+        await stage.execute(text("ANALYZE"))
+        full = await _find_scans(stage, 3)
+    faults = {"empty": empty, "grown": grown, "full": full}
+    assert not any(faults.values()), "\n\n".join(f"{name}: {line}" for name, lines in faults.items() for line in lines)
