@@ -92,10 +92,9 @@ UNTIL = (
 
 
 async def test_system_d(root: Server):
-    for body in (ONCE, DAILY, UNTIL):
-        created = await root.call("POST", "/jobs", data=body)
-        assert created.status == 201, created
-    job_id = created.json["id"]
+    created = [await root.call("POST", "/jobs", data=body) for body in (ONCE, DAILY, UNTIL)]
+    assert [answer.status for answer in created] == [201, 201, 201]
+    job_id = created[-1].json["id"]
     job = await root.get(f"/jobs/{job_id}")
     assert (job["cron_expression"], job["last_date"]) == ("0 9 * * 1-5", "2034-12-31T23:59:59Z")
     status = await root.get(f"/jobs/{job_id}/status")

@@ -49,6 +49,8 @@ async def doubts(server: Server) -> Doubts:
 
 async def open_line(server: Server, worker: WorkerIdentity) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A heartbeat that waits for orders, over a connection that can be cut."""
+    polls = server.app.state.api.polls
+    before = polls.count_lines(worker.incarnation)
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     body = b'{"worker_id": "%b", "wait": 60}' % worker.worker_id.encode()
@@ -56,7 +58,7 @@ async def open_line(server: Server, worker: WorkerIdentity) -> tuple[asyncio.Str
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     await writer.drain()
-    await wait_until(lambda: server.app.state.api.polls.is_listening(worker.incarnation))
+    await wait_until(lambda: polls.count_lines(worker.incarnation) > before)
     return reader, writer
 
 
@@ -104,7 +106,7 @@ async def test_a_line_that_ends_in_good_order_raises_none(server: Server, doubts
     second = await open_line(server, worker)
     # One of two lines may break: the worker has come back by the other one.
     first.transport.abort()
-    await server.get("/healthz")
+    await wait_until(lambda: server.app.state.api.polls.count_lines(worker.incarnation) == 1)
     close_polls(server.app)
     answer = await asyncio.wait_for(second[0].readuntil(b"\r\n"), 10)
     assert b"200" in answer
@@ -157,8 +159,8 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-BAD_GATEWAY = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\noops"
-NO_PROTOCOL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"
+BAD_GATEWAY = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\nConnection: close\r\n\r\noops"
+NO_PROTOCOL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
 
 
 async def test_the_next_server_is_asked(server: Server):

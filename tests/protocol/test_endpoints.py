@@ -16,7 +16,7 @@ async def join(server: Server, **body: Any) -> dict[str, Any]:
     return answer.json
 
 
-def token(worker: dict[str, Any]) -> dict[str, str]:
+def token(worker: dict[str, Any]) -> dict[str, Any]:
     return {"X_Rota_Incarnation": worker["incarnation"]}
 
 
@@ -45,10 +45,11 @@ async def test_one_assignment_a_list_or_nothing(server: Server):
 async def test_tokens(server: Server):
     worker, other = await join(server), await join(server, worker_id="two")
     path = f"/workers/{worker['id']}"
-    bearer = {"Authorization": f"Bearer {worker['incarnation']}"}
+    bearer: dict[str, Any] = {"Authorization": f"Bearer {worker['incarnation']}"}
     assert (await server.call("GET", f"{path}/next", **bearer)).status == 204
     assert (await server.call("GET", "/workers/one/next", **bearer)).status == 204
-    for headers in (token(other), {"X_Rota_Incarnation": "x"}, {"X_Rota_Incarnation": NOWHERE}):
+    wrong: list[dict[str, Any]] = [token(other), {"X_Rota_Incarnation": "x"}, {"X_Rota_Incarnation": NOWHERE}]
+    for headers in wrong:
         for method, address, body in (
             ("GET", f"{path}/next", None),
             ("POST", f"{path}/events", {"events": []}),
@@ -160,20 +161,21 @@ async def test_the_single_report_of_somebody_else(server: Server):
     nothing = await server.call("POST", path, {"worker_id": "two", "status": "success"}, **token(other))
     assert (nothing.status, nothing.json["code"]) == (409, "late")
     assert (await server.get(f"/task-runs/{taken['id']}"))["status"] == "running"
-    body = {"worker_id": "one", "attempt": 1, "status": "success"}
-    assert (await server.call("POST", path, body)).status == 200
-    assert (await server.call("POST", path, body)).status == 409
+    end = {"worker_id": "one", "attempt": 1, "status": "success"}
+    assert (await server.call("POST", path, end)).status == 200
+    assert (await server.call("POST", path, end)).status == 409
     history = (await server.get(f"/history?entity_id={taken['id']}"))["items"]
     late = [row for row in history if (row["metadata"] or {}).get("event") == "ignored late result"]
     assert len(late) == 2
-    for wrong in ({}, {"worker_id": "one", "status": "splendid"}, {"worker_id": "one", "x": 1}, [1]):
-        assert (await server.call("POST", path, wrong)).status == 422
+    wrong: list[Any] = [{}, {"worker_id": "one", "status": "splendid"}, {"worker_id": "one", "x": 1}, [1]]
+    for body in wrong:
+        assert (await server.call("POST", path, body)).status == 422
     assert (await server.call("POST", path, data=b"log", content_type="text/plain")).status == 422
     assert (await server.call("POST", "/jobs/x/log", {"worker_id": "one"})).status == 404
 
 
 async def test_registrations_and_heartbeats_that_cannot_be_read(server: Server):
-    for body in (
+    registrations: list[Any] = [
         {"queues": []},
         {"queues": "default"},
         {"concurrency": "4"},
@@ -183,9 +185,12 @@ async def test_registrations_and_heartbeats_that_cannot_be_read(server: Server):
         {"worker_id": "x" * 201},
         {"kinds": [""]},
         [],
-    ):
+    ]
+    for body in registrations:
         assert (await server.call("POST", "/workers/register", body)).status == 422, body
-    for body in ({}, {"worker_id": ""}, {"worker_id": "a", "running": [{"task_run_id": "x", "attempt": 1}]}):
+    unknown = {"task_run_id": "x", "attempt": 1}
+    heartbeats: list[Any] = [{}, {"worker_id": ""}, {"worker_id": "a", "running": [unknown]}]
+    for body in heartbeats:
         assert (await server.call("POST", "/workers/heartbeat", body)).status == 422, body
 
 

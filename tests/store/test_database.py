@@ -15,7 +15,8 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from rota.domain.errors import Unavailable
 from rota.store.database import Database, DatabaseOptions, Transaction
-from rota.store.dialect import NOW, batch, clean_text, encode_rows
+from rota.store.dialect import NOW, batch
+from rota.store.encoding import clean_text, encode_rows
 from rota.store.refusals import is_transient
 from rota.store.tables import pools, state_history
 from rota.store.wakeups import Topic, Wakeups

@@ -3,10 +3,13 @@ on tables that have grown since, and on large tables that are well known."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
+from itertools import pairwise
 
 from sqlalchemy import text, update
 
+from rota.domain.errors import Conflict
 from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
 from rota.engine.submit import RunRequest
 from rota.store.tables import task_runs, workflow_runs
@@ -29,8 +32,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
         schedule_cron="* * * * *",
         run_timeout_seconds=500 + turn,
     )
-    for _ in range(4):
-        await stage.submit(workflow_id)
+    runs = [await stage.submit(workflow_id) for _ in range(4)]
     worker = await stage.register()
     items = await stage.claim(worker)
     await engine.renew(worker, [AttemptKey(item.task_run_id, item.attempt) for item in items])
@@ -41,40 +43,44 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     stage.clock.advance(6)
     await engine.release_due()
     await stage.work(worker, {"a": "failed"})
-    (failed, *_) = [run.id for run in await stage.runs_of(workflow_id) if run.status == "failed"]
     for verb in (engine.explain_run, engine.retry_run, engine.cancel_run):
-        await verb(failed)
+        await verb(items[0].run_id)
+    stage.clock.advance(6)
+    await engine.release_due()
     await _lose_and_leave(stage, worker)
-    (running, *_) = [run.id for run in await stage.runs_of(workflow_id) if run.status == "running"]
-    await engine.cancel_task_run(await stage.task_run_id(running, "c"))
     stage.clock.advance(60)
     await engine.fire()
     await engine.find_next_due()
     stage.clock.advance(600)
     await engine.reap_runs()
-    for run in await stage.runs_of(workflow_id):
-        if run.finished_at is None:
-            await engine.cancel_run(run.id)
+    for run_id in runs:
+        with suppress(Conflict):
+            await engine.cancel_run(run_id)
     stage.clock.advance(1000)
     await engine.prune(500)
 
 
 async def _lose_and_leave(stage: Stage, worker: WorkerIdentity) -> None:
     engine = stage.engine
-    await stage.claim(worker, 1)
+    assert await stage.claim(worker, 1)
     await engine.doubt(worker)
     stage.clock.advance(LEASE_SECONDS + 1)
-    await engine.reap_attempts()
+    assert await engine.reap_attempts() == 1
     await engine.reap_workers()
     other = await stage.register()
-    await stage.claim(other, 1)
+    (item,) = await stage.claim(other, 1)
     await engine.drain_worker(other.worker_id)
     await engine.leave(other)
+    await engine.explain_task_run(item.task_run_id)
+    await engine.cancel_task_run(item.task_run_id)
 
 
 async def _load(stage: Stage) -> None:
-    """Much finished work, and some that waits."""
-    workflow_id = await stage.define(task("a"), name="bulk", max_active_runs=0)
+    """Much finished work, some that waits, and many definitions."""
+    names = [f"t{number}" for number in range(5_000)]
+    chain = [task(names[0]), *(task(name, before) for before, name in pairwise(names))]
+    await stage.define(*chain, name="large", schedules=[{"schedule_cron": "0 0 1 1 *"}] * 100)
+    workflow_id = await stage.define(task("a", queue="other"), name="bulk", max_active_runs=0)
     for _ in range(MANY // 10_000):
         await stage.engine.submit_many([RunRequest(workflow_id)] * 10_000)
     ended = {"status": "success", "finished_at": stage.clock.now + timedelta(days=1000)}

@@ -67,8 +67,9 @@ class Polls:
             if not self._listening[incarnation]:
                 del self._listening[incarnation]
 
-    def is_listening(self, incarnation: str) -> bool:
-        return incarnation in self._listening
+    def count_lines(self, incarnation: str) -> int:
+        """How many connections a worker holds here."""
+        return self._listening[incarnation]
 
 
 async def _wait_until_gone(request: Request) -> None:

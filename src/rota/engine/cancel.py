@@ -10,7 +10,7 @@ from rota.engine.core import Core
 from rota.engine.record import note_run, note_task, record
 from rota.store import interventions, outcomes, task_runs, workflow_runs
 from rota.store.database import Transaction
-from rota.store.dialect import clean_text
+from rota.store.encoding import clean_text
 from rota.store.wakeups import Topic
 
 

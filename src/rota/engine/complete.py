@@ -16,7 +16,7 @@ from rota.engine.core import MAX_ATTEMPT, Core, TaskDefinition, can_exist
 from rota.engine.record import note_task, record
 from rota.store import attempts, outcomes
 from rota.store.database import Transaction
-from rota.store.dialect import encode_json, to_microseconds
+from rota.store.encoding import encode_json, to_microseconds
 from rota.store.history import Change
 from rota.store.outcomes import Landed, Outcome, Standing
 from rota.store.wakeups import Topic

@@ -21,7 +21,7 @@ from rota.engine.templates import check_task, has_template
 from rota.store import definitions, lanes, schedules, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import WorkflowRow
-from rota.store.dialect import encode_json, to_microseconds
+from rota.store.encoding import encode_json, to_microseconds
 from rota.store.lanes import Lane
 from rota.store.schedules import ScheduleRow
 from rota.store.wakeups import Topic

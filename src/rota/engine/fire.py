@@ -13,7 +13,7 @@ from rota.engine.record import record
 from rota.engine.submit import RunRequest, submit
 from rota.store import schedules
 from rota.store.database import Transaction
-from rota.store.dialect import encode_json
+from rota.store.encoding import encode_json
 from rota.store.history import Change
 from rota.store.schedules import ScheduleRow
 

@@ -8,7 +8,7 @@ from typing import Any
 from rota.engine.core import Core
 from rota.store import history
 from rota.store.database import Transaction
-from rota.store.dialect import encode_json
+from rota.store.encoding import encode_json
 from rota.store.history import Change
 
 

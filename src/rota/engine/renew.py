@@ -12,7 +12,7 @@ from rota.engine.reap import lose_attempts
 from rota.engine.record import note_worker, record
 from rota.store import workers
 from rota.store.database import Transaction
-from rota.store.dialect import clean_text
+from rota.store.encoding import clean_text
 from rota.store.wakeups import Topic
 
 MAX_CONCURRENCY = 100_000

@@ -13,7 +13,7 @@ from rota.engine.record import note_run, note_task, record
 from rota.store import definitions, history, task_runs, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT, WorkflowRow
-from rota.store.dialect import encode_json
+from rota.store.encoding import encode_json
 from rota.store.wakeups import Topic
 from rota.store.workflow_runs import NewRun
 

@@ -16,7 +16,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rota.domain.errors import FieldError
-from rota.store.dialect import encode_json
+from rota.store.encoding import encode_json
 
 # The parts of a task that may hold templates.
 RENDERED_FIELDS = ("command", "stdin", "http", "args", "container", "env", "working_directory")

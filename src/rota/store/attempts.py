@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Integer, LargeBinary, String, Text, bindparam, insert, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, Instant, batch, constant, encode_rows, insert_new
+from rota.store.dialect import NOW, Id, Instant, batch, constant, insert_new, within
+from rota.store.encoding import encode_rows
 from rota.store.tables import attempts, task_logs, task_runs
 
 _EARLIER = (
@@ -52,7 +53,9 @@ _failed = batch("failed_again", id=Id())
 _KEEP_FAILED = insert(attempts).from_select(
     ["task_run_id", *_EARLIER],
     select(task_runs.c.id, *(task_runs.c[name] for name in _EARLIER)).where(
-        task_runs.c.id.in_(select(_failed.c.id)), task_runs.c.status == constant("failed"), task_runs.c.attempt > 0
+        within(task_runs.c.id, select(_failed.c.id).scalar_subquery()),
+        task_runs.c.status == constant("failed"),
+        task_runs.c.attempt > 0,
     ),
 )
 

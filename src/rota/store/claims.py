@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Float, Integer, Select, String, bindparam, func, select, union_all, update
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant, encode_rows
+from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant, flag
+from rota.store.encoding import encode_rows
 from rota.store.tables import task_runs
 
 _t = task_runs.c
@@ -53,7 +54,7 @@ async def find_ready_lanes(transaction: Transaction, *, first_lane: int, limit: 
 _in_use = batch("lanes_in_use", lane_id=Integer())
 _COUNT_RUNNING = (
     select(_t.lane_id, func.count())
-    .where(_t.status == constant("running"), _t.is_limited, _t.lane_id.in_(select(_in_use.c.lane_id)))
+    .where(_t.status == constant("running"), flag(_t.is_limited), _t.lane_id.in_(select(_in_use.c.lane_id)))
     .group_by(_t.lane_id)
 )
 

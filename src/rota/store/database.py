@@ -18,14 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
 from rota.domain.errors import Unavailable
-from rota.store.dialect import (
-    READER_SETTINGS,
-    WRITER_SETTINGS,
-    is_memory,
-    is_sqlite,
-    make_sqlite_url,
-    prepare_sqlite,
-)
+from rota.store.dialect import READER_SETTINGS, WRITER_SETTINGS, is_memory, is_sqlite, make_sqlite_url, prepare_sqlite
 from rota.store.listen import Listener
 from rota.store.refusals import explain_refusal, is_transient, is_unusable
 from rota.store.sessions import PooledSessions, Session, Sessions, ThreadedSessions

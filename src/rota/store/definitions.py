@@ -22,7 +22,8 @@ from sqlalchemy import (
 
 from rota.domain.ids import is_uuid
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, batch, encode_rows, insert_new
+from rota.store.dialect import NOW, Id, batch, insert_new, within
+from rota.store.encoding import encode_rows
 from rota.store.tables import task_dependencies, tasks, workflow_versions, workflows
 
 _w = workflows.c
@@ -198,7 +199,7 @@ class TaskRow:
 
 _TASK_COLUMNS = [tasks.c[name] for name in TaskRow.__dataclass_fields__]
 _wanted_tasks = batch("wanted_tasks", id=Id())
-_TASKS = select(*_TASK_COLUMNS).where(tasks.c.id.in_(select(_wanted_tasks.c.id)))
+_TASKS = select(*_TASK_COLUMNS).where(within(tasks.c.id, select(_wanted_tasks.c.id).scalar_subquery()))
 _VERSION_TASKS = (
     select(*_TASK_COLUMNS).where(tasks.c.version_id == bindparam("version_id", type_=Id())).order_by(tasks.c.position)
 )
@@ -228,7 +229,7 @@ _wanted_versions = batch("wanted_versions", id=Id())
 _VERSION_FACTS = (
     select(_v.id, _v.workflow_id, _v.number, _v.run_timeout_seconds, _w.name, _w.namespace, _w.kind)
     .join(workflows, _w.id == _v.workflow_id)
-    .where(_v.id.in_(select(_wanted_versions.c.id)))
+    .where(within(_v.id, select(_wanted_versions.c.id).scalar_subquery()))
 )
 
 
@@ -242,7 +243,7 @@ _wanted_workflows = batch("wanted_workflows", id=Id())
 # Held against deletion, as the runs that refer to them will hold them anyway.
 _MANY = (
     select(*_COLUMNS)
-    .where(_w.id.in_(select(_wanted_workflows.c.id)))
+    .where(within(_w.id, select(_wanted_workflows.c.id).scalar_subquery()))
     .with_for_update(of=workflows, read=True, key_share=True)
 )
 

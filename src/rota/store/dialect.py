@@ -6,9 +6,8 @@ SQLite; ids are `uuid` and text; JSON is text on both, because it is only ever r
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from sqlalchemy import (
     URL,
     BigInteger,
     Boolean,
+    Column,
     Insert,
     Integer,
     String,
@@ -39,13 +39,12 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import bindparam, func, select
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.selectable import CTE
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
 from rota.domain.ids import is_uuid
+from rota.store.encoding import EPOCH, encode_json, to_microseconds
 
 POSTGRES = "postgresql"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 # An identifier that nothing has.
 NOTHING = "00000000-0000-0000-0000-000000000000"
 
@@ -105,16 +104,6 @@ class Json(TypeDecorator[Any]):
 
 # Small automatic keys: 64 bits on PostgreSQL, and SQLite's row id.
 Serial = BigInteger().with_variant(Integer(), "sqlite")
-
-
-def encode_json(value: Any) -> str:
-    """Compact JSON text."""
-    return msgspec.json.encode(value).decode()
-
-
-def to_microseconds(moment: datetime | None) -> int | None:
-    """An instant as a `batch` carries it."""
-    return None if moment is None else (moment - EPOCH) // MICROSECOND
 
 
 class add_seconds(FunctionElement[datetime]):
@@ -262,6 +251,32 @@ def _among_postgres(element: among, compiler: SQLCompiler, **options: Any) -> st
     return f"{column} = ANY (ARRAY{values})"
 
 
+class within(FunctionElement[Any]):  # its arguments: a column, and a SELECT of the values that it may have
+    """`column IN (SELECT …)`, answered by index, also where PostgreSQL takes the table to be small."""
+
+    # Not Boolean: for SQLite, which has none, that would be written `… = 1`, and then the index is not used.
+    type = NullType()
+    inherit_cache = True
+
+
+@compiles(within)
+def _within(element: within, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"{column} IN {values}"
+
+
+@compiles(within, POSTGRES)
+def _within_postgres(element: within, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"{column} = ANY (ARRAY{values})"
+
+
+def flag(column: Column[bool]) -> ColumnElement[Any]:
+    """A flag as the conditions of partial indexes have it. (SQLAlchemy writes `… = 1` for SQLite, which then does not
+    recognise the condition.)"""
+    return literal_column(f"{column.table.name}.{column.name}")
+
+
 def constant(word: str) -> ColumnElement[str]:
     """A word as part of the statement's text instead of one more parameter to bind each time."""
     return literal_column(f"'{word}'", String())
@@ -284,24 +299,6 @@ def _typed(item: ColumnElement[Any], kind: TypeEngine[Any]) -> ColumnElement[Any
     if isinstance(kind, Instant):
         return instant_of(cast(item, BigInteger()))
     return type_coerce(cast(item, kind), kind)
-
-
-def encode_rows(rows: Sequence[Sequence[Any]]) -> str:
-    """The value of a `batch` parameter: instants as microseconds; a character that no database keeps is replaced."""
-    try:
-        encoded = ROWS.encode(rows).decode()
-    except UnicodeEncodeError:
-        encoded = ROWS.encode([[clean_text(v) if isinstance(v, str) else v for v in row] for row in rows]).decode()
-    return NUL.sub(r"\1\\ufffd", encoded) if "\\u0000" in encoded else encoded
-
-
-def clean_text(text: str) -> str:
-    """The text with every character replaced that no database keeps: NUL, and halves of surrogate pairs."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-
-
-ROWS = msgspec.json.Encoder()
-NUL = re.compile(r"((?<!\\)(?:\\\\)*)\\u0000")
 
 
 READER_SETTINGS = {"application_name": "rota", "jit": "off", "timezone": "UTC"}

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from sqlalchemy import String, Text, insert, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, batch, encode_rows
+from rota.store.dialect import NOW, Id, batch
+from rota.store.encoding import encode_rows
 from rota.store.tables import state_history
 from rota.store.wakeups import Topic
 

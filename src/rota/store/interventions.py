@@ -9,7 +9,8 @@ from sqlalchemy import Integer, String, Text, bindparam, case, func, null, selec
 
 from rota.domain.states import RUN_OPEN
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, add_seconds, batch, constant, encode_rows
+from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant, within
+from rota.store.encoding import encode_rows
 from rota.store.releases import decide_in_sql
 from rota.store.tables import task_dependencies, task_runs, workflow_runs
 from rota.store.task_runs import RANK
@@ -57,13 +58,17 @@ _chosen = batch("chosen", id=Id(), old_status=String(20))
 _STOP = (
     update(task_runs)
     .values(status="cancelled", finished_at=NOW, cancel_requested_at=NOW, due_at=None, error_type="cancelled")
-    .where(_t.id == _chosen.c.id, _t.status == _chosen.c.old_status)
+    .where(
+        _t.id == _chosen.c.id,
+        among(_t.id, select(_chosen.c.id).scalar_subquery()),
+        _t.status == _chosen.c.old_status,
+    )
     .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown)
 )
 _ASK_RUNNING = (
     update(task_runs)
     .values(cancel_requested_at=func.coalesce(_t.cancel_requested_at, NOW))
-    .where(_t.id.in_(select(_chosen.c.id)), _t.status == constant("running"))
+    .where(within(_t.id, select(_chosen.c.id).scalar_subquery()), _t.status == constant("running"))
     .returning(_t.id)
 )
 # In the order of their ids, as everyone who locks several of them does.
@@ -127,13 +132,13 @@ _QUEUE_AGAIN = (
         lost_count=0,
         cancel_requested_at=None,
     )
-    .where(_t.id.in_(select(_again.c.id)), _t.status == constant("failed"))
+    .where(within(_t.id, select(_again.c.id).scalar_subquery()), _t.status == constant("failed"))
     .returning(_t.id, _t.namespace, _t.run_id)
 )
 _WAIT_AGAIN = (
     update(task_runs)
     .values(status="pending", finished_at=None, cancel_requested_at=None)
-    .where(_t.id.in_(select(_again.c.id)), _t.status == constant("upstream_failed"))
+    .where(within(_t.id, select(_again.c.id).scalar_subquery()), _t.status == constant("upstream_failed"))
     .returning(_t.id, _t.namespace, _t.run_id)
 )
 
@@ -149,6 +154,8 @@ async def wait_again(transaction: Transaction, task_run_ids: Sequence[str]) -> S
 
 
 _upstream = task_runs.alias("upstream")
+_sibling = task_runs.alias("sibling")
+_tasks_of_run = select(_sibling.c.task_id).where(_sibling.c.run_id == bindparam("run", type_=Id())).scalar_subquery()
 _tally = (
     select(
         task_dependencies.c.task_id,
@@ -161,7 +168,10 @@ _tally = (
         func.count().label("total"),
     )
     .join(task_dependencies, task_dependencies.c.depends_on_task_id == _upstream.c.task_id)
-    .where(_upstream.c.run_id == bindparam("run", type_=Id()))
+    .where(
+        _upstream.c.run_id == bindparam("run", type_=Id()),
+        among(task_dependencies.c.depends_on_task_id, _tasks_of_run),
+    )
     .group_by(task_dependencies.c.task_id, _upstream.c.run_id)
     .cte("tally")
 )
@@ -200,7 +210,12 @@ _DECIDE = (
         queued_at=case((_state == "queued", NOW), else_=null()),
         finished_at=case((_state.in_(["skipped", "upstream_failed"]), NOW), else_=null()),
     )
-    .where(_t.id == _decided.c.id, _t.status == constant("pending"), _state != "pending")
+    .where(
+        _t.id == _decided.c.id,
+        among(_t.id, select(_decided.c.id).scalar_subquery()),
+        _t.status == constant("pending"),
+        _state != constant("pending"),
+    )
     .returning(_t.id, _t.run_id, _t.namespace, _t.task_id, _t.status, _t.downstream_count, _t.is_teardown)
 )
 

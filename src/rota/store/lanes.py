@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Integer, String, Text, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch, encode_json, encode_rows, insert_new
+from rota.store.dialect import Id, batch, insert_new
+from rota.store.encoding import encode_json, encode_rows
 from rota.store.tables import lanes, pools, workflows
 
 

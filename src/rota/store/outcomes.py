@@ -26,7 +26,8 @@ from sqlalchemy import (
 from rota.domain.ids import is_uuid
 from rota.domain.states import TaskState
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant, encode_rows
+from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant, within
+from rota.store.encoding import encode_rows
 from rota.store.tables import task_runs, workflow_runs
 from rota.store.task_runs import RANK
 
@@ -87,16 +88,20 @@ _outcomes = batch(
     is_unconfirmed=Boolean(),
 )
 _before = task_runs.alias("before")
-_asked_ids = select(_outcomes.c.id).scalar_subquery()
+_located = (
+    select(
+        *_outcomes.c,
+        # Looked up one by one, so that it is always done by index.
+        select(_before.c.run_id).where(_before.c.id == _outcomes.c.id).scalar_subquery().label("run_id"),
+    )
+    .cte("located")
+    .prefix_with("MATERIALIZED")
+)
 # Whoever changes what belongs to a run holds the run's row first, runs in the order of their ids: no deadlocks.
 _targets = (
-    select(*_outcomes.c)
-    .join(_before, _before.c.id == _outcomes.c.id)
-    .join(workflow_runs, workflow_runs.c.id == _before.c.run_id)
-    .where(
-        among(_before.c.id, _asked_ids),
-        among(workflow_runs.c.id, select(_t.run_id).where(among(_t.id, _asked_ids)).scalar_subquery()),
-    )
+    select(*_located.c)
+    .join(workflow_runs, workflow_runs.c.id == _located.c.run_id)
+    .where(among(workflow_runs.c.id, select(_located.c.run_id).scalar_subquery()))
     .order_by(workflow_runs.c.id)
     .with_for_update(of=workflow_runs, key_share=True)
     .cte("targets")
@@ -187,7 +192,7 @@ _STANDINGS = select(
     _t.lost_count,
     _t.max_deliveries,
     _t.cancel_requested_at.is_not(None),
-).where(_t.id.in_(select(_asked.c.id)))
+).where(within(_t.id, select(_asked.c.id).scalar_subquery()))
 
 
 async def read_standings(transaction: Transaction, task_run_ids: Sequence[str]) -> dict[str, Standing]:

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import String, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch, encode_rows
+from rota.store.dialect import Id, batch
+from rota.store.encoding import encode_rows
 from rota.store.tables import task_runs, tasks
 
 _wanted = batch("wanted_outputs", run_id=Id(), name=String(200))

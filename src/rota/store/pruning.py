@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Float, Integer, bindparam, delete, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, add_seconds, batch, constant, encode_rows
+from rota.store.dialect import NOW, Id, add_seconds, batch, constant, within
+from rota.store.encoding import encode_rows
 from rota.store.tables import state_history, workers, workflow_runs
 from rota.store.tables_service import idempotency_keys
 
@@ -15,15 +16,14 @@ _cutoff = add_seconds(NOW, bindparam("minus_seconds", type_=Float()))
 
 _OLD_RUNS = (
     select(_r.id)
-    .where(_r.finished_at.is_not(None), _r.finished_at < _cutoff)
-    # Ids are in the order of creation, which is nearly that of ending.
-    .order_by(_r.id)
+    .where(_r.finished_at < _cutoff)
+    .order_by(_r.finished_at)
     .limit(_limit)
     .with_for_update(skip_locked=True)
 )
 _gone = batch("gone", id=Id())
-_DELETE_HISTORY = delete(state_history).where(state_history.c.root_id.in_(select(_gone.c.id)))
-_DELETE_RUNS = delete(workflow_runs).where(_r.id.in_(select(_gone.c.id)))
+_DELETE_HISTORY = delete(state_history).where(within(state_history.c.root_id, select(_gone.c.id).scalar_subquery()))
+_DELETE_RUNS = delete(workflow_runs).where(within(_r.id, select(_gone.c.id).scalar_subquery()))
 
 
 async def delete_old_runs(transaction: Transaction, *, retention_seconds: float, limit: int) -> int:

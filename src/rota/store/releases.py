@@ -9,7 +9,8 @@ from sqlalchemy import ColumnElement, Integer, and_, case, cast, func, literal_c
 
 from rota.domain.rules import DECIDED_STATE, RULES, Clause, Decision
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, among, batch, constant, encode_rows
+from rota.store.dialect import NOW, Id, among, batch, constant
+from rota.store.encoding import encode_rows
 from rota.store.tables import task_dependencies, task_runs
 from rota.store.task_runs import RANK
 
@@ -55,6 +56,7 @@ _delta = (
         func.sum(_ended.c.skipped).label("skipped"),
     )
     .join(task_dependencies, task_dependencies.c.depends_on_task_id == _ended.c.task_id)
+    .where(among(task_dependencies.c.depends_on_task_id, select(_ended.c.task_id).scalar_subquery()))
     .group_by(_ended.c.run_id, task_dependencies.c.task_id)
     .cte("delta")
 )

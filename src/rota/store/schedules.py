@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import Boolean, Integer, Text, bindparam, delete, func, insert, select, update
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, Instant, batch, encode_rows, to_microseconds
+from rota.store.dialect import NOW, Id, Instant, among, batch, flag, within
+from rota.store.encoding import encode_rows, to_microseconds
 from rota.store.tables import schedules, workflows
 
 _s = schedules.c
@@ -50,7 +51,7 @@ async def find_schedule(transaction: Transaction, schedule_id: str) -> ScheduleR
 _DUE = (
     select(*_COLUMNS, workflows.c.current_version_id)
     .join(workflows, workflows.c.id == _s.workflow_id)
-    .where(_s.is_active, _s.next_due_at <= NOW)
+    .where(flag(_s.is_active), _s.next_due_at <= NOW)
     .order_by(_s.next_due_at)
     .limit(bindparam("at_most", type_=Integer()))
     .with_for_update(of=schedules, skip_locked=True, key_share=True)
@@ -63,7 +64,7 @@ async def lock_due(transaction: Transaction, limit: int) -> list[tuple[ScheduleR
     return [(ScheduleRow(*row[:-1]), row[-1]) for row in rows]
 
 
-_NEXT_DUE = select(func.min(_s.next_due_at), NOW).where(_s.is_active, _s.next_due_at.is_not(None))
+_NEXT_DUE = select(func.min(_s.next_due_at), NOW).where(flag(_s.is_active), _s.next_due_at.is_not(None))
 
 
 async def read_next_due(transaction: Transaction) -> tuple[datetime | None, datetime]:
@@ -85,7 +86,7 @@ _cursors = batch("moved_cursors", id=Id(), cursor_at=Instant(), next_due_at=Inst
 _MOVE_CURSORS = (
     update(schedules)
     .values(cursor_at=_cursors.c.cursor_at, next_due_at=_cursors.c.next_due_at)
-    .where(_s.id == _cursors.c.id)
+    .where(_s.id == _cursors.c.id, among(_s.id, select(_cursors.c.id).scalar_subquery()))
 )
 
 
@@ -124,7 +125,7 @@ async def insert_schedules(transaction: Transaction, rows: Sequence[tuple[Any, .
 
 
 _gone = batch("gone_schedules", id=Id())
-_DELETE = delete(schedules).where(_s.id.in_(select(_gone.c.id)))
+_DELETE = delete(schedules).where(within(_s.id, select(_gone.c.id).scalar_subquery()))
 
 
 async def delete_schedules(transaction: Transaction, schedule_ids: Sequence[str]) -> None:
@@ -151,7 +152,7 @@ _CHANGE = (
         version=_s.version + 1,
         updated_at=NOW,
     )
-    .where(_s.id == _changed.c.id)
+    .where(_s.id == _changed.c.id, among(_s.id, select(_changed.c.id).scalar_subquery()))
 )
 
 

@@ -163,6 +163,7 @@ workflow_runs = Table(
     Index("ix_workflow_runs_waiting", "workflow_id", "created_at", "id", **only("status = 'pending'")),
     Index("ix_workflow_runs_active", "workflow_id", **only("status = 'running' AND is_limited")),
     Index("ix_workflow_runs_deadline", "deadline_at", **only("status = 'running' AND deadline_at IS NOT NULL")),
+    Index("ix_workflow_runs_finished", "finished_at", **only("finished_at IS NOT NULL")),
     **HOT,
 )
 

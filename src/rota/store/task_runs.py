@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import and_, case, insert, literal, null, or_, select, update
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, among, batch, constant, encode_rows, milliseconds_of
+from rota.store.dialect import NOW, Id, among, batch, constant, milliseconds_of, within
+from rota.store.encoding import encode_rows
 from rota.store.tables import task_runs, tasks, workflow_runs
 
 # One point of priority is worth this much waiting: urgent work goes first, and nothing waits for ever.
@@ -89,7 +90,7 @@ _START = (
     update(task_runs)
     .values(status="queued", claim_rank=RANK, queued_at=NOW)
     .where(
-        _t.run_id.in_(select(_started.c.id)),
+        within(_t.run_id, select(_started.c.id).scalar_subquery()),
         _t.status == constant("pending"),
         or_(_t.upstream_waiting == 0, _t.trigger_rule == constant("always")),
     )

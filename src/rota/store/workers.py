@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Float, Integer, String, bindparam, case, insert, select, update
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, add_seconds, batch, clean_text, constant, encode_rows
+from rota.store.dialect import NOW, Id, add_seconds, batch, constant
+from rota.store.encoding import clean_text, encode_rows
 from rota.store.tables import task_runs, workers
 
 _w = workers.c
@@ -118,8 +119,8 @@ async def find_held(
 
 _RUNNING_OF = (
     select(_t.id, _t.attempt, _t.incarnation)
+    # In no order: SQLite would read the whole table to have one.
     .where(_t.status == constant("running"), _t.incarnation == bindparam("of_incarnation", type_=String()))
-    .order_by(_t.id)
 )
 
 
@@ -136,7 +137,6 @@ _doubted = (
         _t.incarnation == bindparam("of_incarnation", type_=String()),
         _t.lease_expires_at > _earlier,
     )
-    .order_by(_t.id)
     .with_for_update(skip_locked=True)
     .cte("doubted")
 )

@@ -24,19 +24,8 @@ from sqlalchemy import (
 
 from rota.domain.rules import HANDLES_FAILURE
 from rota.store.database import Transaction
-from rota.store.dialect import (
-    NOW,
-    Id,
-    Instant,
-    add_seconds,
-    among,
-    batch,
-    constant,
-    encode_json,
-    encode_rows,
-    insert_new,
-    to_microseconds,
-)
+from rota.store.dialect import NOW, Id, Instant, add_seconds, among, batch, constant, flag, insert_new, within
+from rota.store.encoding import encode_json, encode_rows, to_microseconds
 from rota.store.tables import task_dependencies, task_runs, workflow_runs, workflows
 
 _r = workflow_runs.c
@@ -189,7 +178,7 @@ _FAILURES = (
         func.sum(case((_handler.exists(), 0), else_=1)),
     )
     .where(
-        task_runs.c.run_id.in_(select(_asked.c.id)),
+        within(task_runs.c.run_id, select(_asked.c.id).scalar_subquery()),
         task_runs.c.status.in_(["failed", "cancelled"]),
         task_runs.c.is_teardown.is_(False),
     )
@@ -231,7 +220,11 @@ _LOCK_WORKFLOWS = (
 )
 _COUNT_ACTIVE = (
     select(_r.workflow_id, func.count())
-    .where(_r.workflow_id.in_(select(_limits.c.id)), _r.status == constant("running"), _r.is_limited)
+    .where(
+        within(_r.workflow_id, select(_limits.c.id).scalar_subquery()),
+        _r.status == constant("running"),
+        flag(_r.is_limited),
+    )
     .group_by(_r.workflow_id)
 )
 
@@ -264,7 +257,7 @@ _START = (
         started_at=NOW,
         deadline_at=add_seconds(NOW, _r.timeout_seconds),
     )
-    .where(_r.id.in_(select(_turns.c.id)), _r.status == constant("pending"))
+    .where(within(_r.id, select(_turns.c.id).scalar_subquery()), _r.status == constant("pending"))
     .returning(_r.id, _r.namespace, _r.workflow_id)
 )
 
@@ -295,7 +288,9 @@ class RunFacts(NamedTuple):
 
 
 _wanted = batch("wanted_runs", id=Id())
-_FACTS = select(_r.id, _r.workflow_id, _r.version_id, _r.logical_date, _r.params).where(_r.id.in_(select(_wanted.c.id)))
+_FACTS = select(_r.id, _r.workflow_id, _r.version_id, _r.logical_date, _r.params).where(
+    within(_r.id, select(_wanted.c.id).scalar_subquery())
+)
 
 
 async def read_run_facts(transaction: Transaction, run_ids: Sequence[str]) -> list[RunFacts]:

@@ -42,6 +42,9 @@ ANSWER_SECONDS = 20.0
 KEEP_ALIVE_SECONDS = 4.0
 # More than one request is sent when the reports are larger than this together.
 MAX_REQUEST_BYTES = 8_000_000
+# What servers allow at most; who wants more asks again.
+MAX_CLAIM = 1000
+MAX_WAIT_SECONDS = 60.0
 LARGE_BODY_BYTES = 500_000
 T = TypeVar("T")
 
@@ -154,6 +157,7 @@ class RemoteSource:
         return self._read(_read_registered, await self._call("POST", "/workers/register", body=_encode(body)))
 
     async def claim(self, worker: WorkerIdentity, *, limit: int, wait_seconds: float) -> Sequence[Assignment]:
+        limit, wait_seconds = min(limit, MAX_CLAIM), min(wait_seconds, MAX_WAIT_SECONDS)
         path = f"/workers/{worker.worker_id}/next?limit={limit}&wait={wait_seconds:g}"
         answer = await self._call("GET", path, worker=worker, wait_seconds=wait_seconds)
         if not answer:
@@ -173,7 +177,7 @@ class RemoteSource:
         results: list[ReportResult] = []
         parts = list(_cut(reports))
         for number, part in enumerate(parts, start=1):
-            wanted = claim if number == len(parts) else 0
+            wanted = min(claim, MAX_CLAIM) if number == len(parts) else 0
             body = b'{"claim":%d,"events":[%b]}' % (wanted, b",".join(part))
             answer = self._read(_read_reply, await self._call("POST", path, body=body, worker=worker))
             results += answer.results
@@ -188,6 +192,7 @@ class RemoteSource:
     async def wait_for_orders(self, worker: WorkerIdentity, *, wait_seconds: float) -> bool:
         """Holds a line to the server, which doubts the worker when the line breaks. Therefore a broken line is an
         order, too: to renew at once, through whichever server answers."""
+        wait_seconds = min(wait_seconds, MAX_WAIT_SECONDS)
         body = _encode(_Heartbeat(worker.worker_id, (), wait_seconds, self._orders_seen))
         path = "/workers/heartbeat"
         try:

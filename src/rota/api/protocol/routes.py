@@ -77,7 +77,7 @@ async def _wait_for_orders(api: Api, identity: WorkerIdentity, request: Request,
     seconds = min(body.wait, api.options.max_wait_seconds)
     with api.polls.listen(identity.incarnation):
         held = await api.polls.hold(request, wakeups.wait(Topic.ORDERS, seen, seconds))
-    if held.is_gone and not api.polls.is_listening(identity.incarnation):
+    if held.is_gone and not api.polls.count_lines(identity.incarnation):
         await api.engine.doubt(identity)
     return bool(held.value)
 

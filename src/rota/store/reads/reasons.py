@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Integer, String, bindparam, cast, func, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch, constant, encode_rows
+from rota.store.dialect import Id, batch, constant
+from rota.store.encoding import encode_rows
 from rota.store.tables import (
     lanes,
     state_history,

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import Select, bindparam, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch, encode_rows
+from rota.store.dialect import Id, batch
+from rota.store.encoding import encode_rows
 from rota.store.reads.pages import Listing, PageRequest, read_page
 from rota.store.tables import attempts, state_history, task_runs, tasks, workflow_runs, workflow_versions, workflows
 

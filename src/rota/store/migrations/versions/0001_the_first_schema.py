@@ -338,6 +338,14 @@ def upgrade() -> None:
         sqlite_where=sa.text("status = 'running' AND deadline_at IS NOT NULL"),
     )
     op.create_index(
+        "ix_workflow_runs_finished",
+        "workflow_runs",
+        ["finished_at"],
+        unique=False,
+        postgresql_where=sa.text("finished_at IS NOT NULL"),
+        sqlite_where=sa.text("finished_at IS NOT NULL"),
+    )
+    op.create_index(
         "ix_workflow_runs_waiting",
         "workflow_runs",
         ["workflow_id", "created_at", "id"],
