@@ -17,7 +17,7 @@ import standardwebhooks
 from aiohttp import web
 
 from rota.domain.work import AttemptKey, Finished
-from rota.worker.addresses import AddressPolicy
+from rota.outbound.addresses import AddressPolicy
 from rota.worker.executors.http import read_retry_after
 from tests.worker.driver import make_assignment
 

@@ -1,4 +1,4 @@
-"""Which addresses an HTTP task may reach: public ones, and private ones only where an operator allows them."""
+"""Which addresses a user's request may reach: public ones, and private ones only where an operator allows them."""
 
 from __future__ import annotations
 
