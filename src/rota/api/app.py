@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from rota import __version__
+from rota.api.access import Access
 from rota.api.context import Api
 from rota.api.errors import PROBLEM_JSON, install_handlers
 from rota.api.identities import Identities
-from rota.api.listing import write_listing
 from rota.api.options import ApiOptions
 from rota.api.polls import Polls
 from rota.api.protocol import routes as protocol
 from rota.api.protocol import single
 from rota.api.protocol.openapi import COMPONENTS
-from rota.api.routes import history, jobs, pools, runs, service, task_runs, tasks, workers, workflows
+from rota.api.requests import LimitedRoute
+from rota.api.routes import history, jobs, pages, pools, runs, service, task_runs, tasks, workers, workflows
 from rota.api.schemas.base import Problem
 from rota.engine.engine import Engine
 from rota.store.database import Database
@@ -59,18 +60,19 @@ def make_api(engine: Engine, database: Database, options: ApiOptions | None = No
         title="Rota",
         version=__version__,
         description=DESCRIPTION,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_name_operation,
     )
-    app.state.api = Api(engine, database, options, Identities(database), Polls())
+    app.state.api = Api(engine, database, options, Identities(database), Polls(), Access(options.access))
     install_handlers(app)
     router = _collect_routes()
-    app.state.routes = [route for part in PARTS for route in part.router.routes]
+    app.state.routes = [require_need(route) for part in (*PARTS, pages) for route in part.router.routes]
     app.include_router(router, prefix=PREFIX)
     # The older systems' clients know no prefix.
     app.include_router(router, include_in_schema=False)
-    _add_pages(app)
+    app.include_router(pages.router)
     return app
 
 
@@ -88,16 +90,12 @@ def _collect_routes() -> APIRouter:
     return router
 
 
+def require_need(route: BaseRoute) -> BaseRoute:
+    """The route, which checks its callers. Raises TypeError for one that would let everybody in."""
+    if not isinstance(route, LimitedRoute):
+        raise TypeError(f"{route} does not check who calls it: give its router route_class=LimitedRoute")
+    return route
+
+
 def _name_operation(route: APIRoute) -> str:
     return f"{route.name}_of_{route.path.rsplit('/', 1)[-1]}" if route.name == "list_job_runs" else route.name
-
-
-def _add_pages(app: FastAPI) -> None:
-    async def show_listing() -> HTMLResponse:
-        return HTMLResponse(write_listing(app.openapi()))
-
-    async def go_to_listing() -> RedirectResponse:
-        return RedirectResponse("/docs")
-
-    app.add_api_route("/docs", show_listing, include_in_schema=False)
-    app.add_api_route("/", go_to_listing, include_in_schema=False)

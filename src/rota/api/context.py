@@ -8,9 +8,11 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
+from rota.api.access import Access, get_caller, require_namespace
 from rota.api.identities import Identities
 from rota.api.options import ApiOptions
 from rota.api.polls import Polls
+from rota.domain.access import Principal
 from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.spec_names import check_namespace
 from rota.engine.engine import Engine
@@ -27,6 +29,7 @@ class Api:
     options: ApiOptions
     identities: Identities
     polls: Polls
+    access: Access
 
     async def read_time(self) -> datetime:
         """The database's time."""
@@ -43,11 +46,14 @@ def get_api(request: Request) -> Api:
 def get_namespace(
     namespace: Annotated[str, Query(description="The tenant whose resources are meant.", max_length=63)] = "default",
 ) -> str:
+    """The namespace that is asked for; one that the caller may not see does not exist."""
     fault = check_namespace(namespace)
     if fault is not None:
         raise InvalidInput.of([FieldError("namespace", fault)])
-    return namespace
+    return require_namespace(namespace)
 
 
+# Who is asking, for endpoints that note it.
+Caller = Annotated[Principal, Depends(get_caller)]
 Context = Annotated[Api, Depends(get_api)]
 Namespace = Annotated[str, Depends(get_namespace)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from rota.api.access import require_namespace
 from rota.api.context import Api
 from rota.domain.schedule import SCHEDULE_FIELDS
 from rota.domain.spec import WorkflowSpec
@@ -24,7 +25,10 @@ _RULE_FIELDS = SCHEDULE_FIELDS - {"pause_after_failures"}
 def parse(data: Mapping[str, Any], namespace: str, *, now: datetime | None) -> WorkflowSpec:
     """A workflow as sent; one without tasks is accepted, and one without a namespace is the caller's."""
     spec = parse_workflow(data, now=now, allow_empty=True)
-    return spec if data.get("namespace") is not None else replace(spec, namespace=namespace)
+    if data.get("namespace") is None:
+        return replace(spec, namespace=namespace)
+    require_namespace(spec.namespace)
+    return spec
 
 
 async def read_current(api: Api, found: WorkflowRow) -> dict[str, Any]:

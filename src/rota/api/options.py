@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOptions:
+    """Who is let in."""
+
+    # Only this machine can reach the server: without any key, whoever does is let in.
+    is_open: bool = True
+    # A key that is known from the start, with every right.
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +29,4 @@ class ApiOptions:
     max_wait_seconds: float = 60.0
     # What `/metrics` shows; nothing is shown without one.
     registry: CollectorRegistry | None = None
+    access: AccessOptions = field(default_factory=AccessOptions)

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from rota.api.context import get_api
+from rota.api.permissions import find_need
 from rota.domain.errors import FieldError, InvalidInput, TooLarge
 
 
@@ -68,12 +69,17 @@ def _refuse_nul(request: Request) -> None:
 
 
 class LimitedRoute(APIRoute):
-    """A route that takes bodies up to the API's general limit."""
+    """A route that says who may call it, and takes bodies up to the API's general limit."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.need = find_need(endpoint)
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handle_limited(request: Request) -> Response:
+            await get_api(request).access.admit(request, self.need)
             _refuse_nul(request)
             return await handle(LimitedRequest(request, self.find_limit(request)))
 

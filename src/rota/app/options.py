@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import structlog
 
+from rota.api.options import AccessOptions
 from rota.domain.errors import FieldError, InvalidInput, Unavailable
 from rota.engine.core import EngineOptions
 from rota.observability.health import HealthServer
@@ -41,6 +42,10 @@ def engine_options(settings: Settings) -> EngineOptions:
 
 def scheduler_options(settings: Settings) -> SchedulerOptions:
     return SchedulerOptions(settings.slot_gap_seconds, settings.retention_seconds)
+
+
+def access_options(settings: Settings) -> AccessOptions:
+    return AccessOptions(is_open=is_loopback(settings.host), token=settings.token)
 
 
 def check_exposure(settings: Settings) -> None:

@@ -18,13 +18,13 @@ from rota.app.files import hold_file, prepare_database
 from rota.app.http_server import HttpServer
 from rota.app.options import (
     SCHEDULER_METRICS_PORT,
+    access_options,
     check_exposure,
     engine_options,
     scheduler_options,
     show_health,
     worker_options,
 )
-from rota.app.shared_key import SharedKey
 from rota.engine.engine import Engine
 from rota.observability.health import HealthServer
 from rota.observability.metrics import Metrics
@@ -136,8 +136,9 @@ class Rota:
 
     def _make_app(self, engine: Engine, database: Database) -> ASGIApp:
         service = "api" if self._parts.worker_count == 0 and not self._parts.has_scheduler else "rota"
-        self._api = make_api(engine, database, ApiOptions(service=service, registry=self._metrics.registry))
-        return SharedKey(self._api, self._settings.token) if self._settings.token else self._api
+        options = ApiOptions(service=service, registry=self._metrics.registry, access=access_options(self._settings))
+        self._api = make_api(engine, database, options)
+        return self._api
 
     def _name_worker(self, number: int) -> str:
         return self._settings.worker_id if self._parts.worker_count == 1 else f"{self._settings.worker_id}-{number}"

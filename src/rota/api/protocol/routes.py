@@ -8,11 +8,13 @@ from fastapi import APIRouter, Query, Request, Response
 
 from rota.api.answers import JSON, answer
 from rota.api.context import Api, Context
+from rota.api.permissions import needs
 from rota.api.protocol import shell, wire
 from rota.api.protocol.openapi import EVENTS_BODY, EVENTS_REPLY
 from rota.api.requests import WorkerRoute
 from rota.api.schemas import workers as shapes
 from rota.api.schemas.workers import Assignment, HeartbeatBody, Orders, RegisterBody, Registered
+from rota.domain.access import Permission
 from rota.domain.errors import InvalidInput
 from rota.domain.ids import is_uuid
 from rota.domain.work import AttemptKey, Registration, RenewReply, Report, ReportResult, WorkerIdentity
@@ -24,6 +26,7 @@ Format = Annotated[Literal["json", "sh"], Query(description="`sh`: variables tha
 
 
 @router.post("/workers/register", status_code=201, response_model=Registered)
+@needs(Permission.WORK)
 async def register_worker(api: Context, body: RegisterBody, format: Format = "json") -> Response:
     """Makes a worker known; every later call carries the incarnation that it gets."""
     registered = await api.engine.register(
@@ -53,6 +56,7 @@ async def register_worker(api: Context, body: RegisterBody, format: Format = "js
 
 
 @router.post("/workers/heartbeat", response_model=Orders)
+@needs(Permission.WORK)
 async def take_heartbeat(api: Context, body: HeartbeatBody, request: Request) -> Response:
     """Renews the leases of a worker and of what it executes; with `wait`, also waits for orders."""
     identity = await api.identities.identify(request, body.worker_id, body.incarnation)
@@ -99,6 +103,7 @@ def _answer_orders(api: Api, reply: RenewReply, seen: int, *, has_orders: bool) 
     response_model=Assignment | list[Assignment],
     responses={204: {"description": "Nothing to do."}},
 )
+@needs(Permission.WORK)
 async def hand_out(
     api: Context,
     worker: str,
@@ -127,6 +132,7 @@ async def hand_out(
     responses={200: EVENTS_REPLY},
     openapi_extra={"requestBody": EVENTS_BODY},
 )
+@needs(Permission.WORK)
 async def take_events(api: Context, worker: str, request: Request) -> Response:
     """Records logs and outcomes, each on its own, and hands out new work with the answer."""
     identity = await api.identities.identify(request, worker)
@@ -160,6 +166,7 @@ async def _confirm_started(api: Api, identity: WorkerIdentity, event: wire.Start
 
 
 @router.post("/workers/{worker}/leave", status_code=204)
+@needs(Permission.WORK)
 async def take_leave(api: Context, worker: str, request: Request) -> Response:
     """The worker stops; what it still holds is queued again at once."""
     await api.engine.leave(await api.identities.identify(request, worker))

@@ -11,10 +11,12 @@ from rota.api.answers import answer
 from rota.api.context import Api, Context
 from rota.api.errors import to_invalid_input
 from rota.api.lookup import read_id
+from rota.api.permissions import needs
 from rota.api.protocol import wire
 from rota.api.protocol.openapi import LOG_BODY
 from rota.api.requests import WorkerRoute, read_json
 from rota.api.schemas.workers import LogBody, LogQuestions, Reported
+from rota.domain.access import Permission
 from rota.domain.errors import Conflict, FieldError, InvalidInput
 from rota.domain.states import name_state
 from rota.domain.work import AttemptKey, ErrorType, Finished, LogChunk, Report, ReportResult, WorkerIdentity
@@ -24,6 +26,7 @@ router = APIRouter(tags=["worker protocol"], route_class=WorkerRoute)
 
 
 @router.post("/jobs/{job_id}/log", response_model=Reported, openapi_extra={"requestBody": LOG_BODY})
+@needs(Permission.WORK)
 async def take_log(
     api: Context,
     job_id: str,

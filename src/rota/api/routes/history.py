@@ -10,9 +10,11 @@ from fastapi import APIRouter, Query, Response
 from rota.api.answers import answer
 from rota.api.context import Api, Context, Namespace
 from rota.api.lookup import read_id
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.base import Page
 from rota.api.schemas.runs import Change, HistoryQuestions
+from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput
 from rota.store.reads import runs
 from rota.store.reads.runs import HistoryFilter
@@ -23,6 +25,7 @@ SinceQuery = Annotated[int, Query(ge=0, le=MAX_SEQ, description="The last `seq` 
 
 
 @router.get("/history", response_model=Page[Change])
+@needs(Permission.VIEW)
 async def list_history(
     api: Context,
     namespace: Namespace,

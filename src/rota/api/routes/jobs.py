@@ -9,15 +9,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from rota.api import views
+from rota.api.access import require_namespace
 from rota.api.answers import PageQuery, answer, answer_page, read_states
 from rota.api.context import Api, Context, Namespace
 from rota.api.lookup import require_job, require_workflow
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.routes.runs import StatusQuery
 from rota.api.schemas.base import Page
 from rota.api.schemas.definitions import JobDefinition
 from rota.api.schemas.jobs import CreatedJob, Job, JobExecution, JobStatus
 from rota.api.schemas.runs import CancelBody
+from rota.domain.access import Permission
 from rota.domain.errors import Conflict
 from rota.domain.job import parse_job
 from rota.domain.schedule import SCHEDULE_FIELDS
@@ -32,12 +35,14 @@ router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=LimitedRoute)
 
 
 @router.post("", status_code=201, response_model=CreatedJob)
+@needs(Permission.EDIT)
 async def create_job(api: Context, namespace: Namespace, data: JobDefinition) -> Response:
     """Saves a job: to be run now, once at a time, or on a schedule."""
     # Only what has a time is checked against the clock.
     spec = parse_job(data, now=await api.read_time() if SCHEDULE_FIELDS.intersection(data) else None)
     if data.get("namespace") is None:
         spec = replace(spec, namespace=namespace)
+    require_namespace(spec.namespace)
     defined = await api.engine.create_workflow(spec)
     run_id = None if spec.schedules else await _start(api, defined.id)
     created = CreatedJob(
@@ -56,6 +61,7 @@ async def _start(api: Api, job_id: str) -> str | None:
 
 
 @router.get("", response_model=Page[Job])
+@needs(Permission.VIEW)
 async def list_jobs(
     api: Context,
     namespace: Namespace,
@@ -70,12 +76,14 @@ async def list_jobs(
 
 
 @router.get("/{job_id}", response_model=Job)
+@needs(Permission.VIEW)
 async def read_job(api: Context, namespace: Namespace, job_id: str) -> Response:
     """One job with its last run."""
     return answer(views.make_job(await require_job(api, namespace, job_id)))
 
 
 @router.delete("/{job_id}", status_code=204)
+@needs(Permission.EDIT)
 async def delete_job(api: Context, namespace: Namespace, job_id: str) -> Response:
     """Deletes a job with its past; refused while it runs."""
     row = await require_job(api, namespace, job_id)
@@ -84,6 +92,7 @@ async def delete_job(api: Context, namespace: Namespace, job_id: str) -> Respons
 
 
 @router.get("/{job_id}/status", response_model=JobStatus)
+@needs(Permission.VIEW)
 async def read_job_status(api: Context, namespace: Namespace, job_id: str) -> Response:
     """How a job's last run stands."""
     return answer(views.make_job_status(await require_job(api, namespace, job_id)))
@@ -91,6 +100,7 @@ async def read_job_status(api: Context, namespace: Namespace, job_id: str) -> Re
 
 @router.get("/{job_id}/runs", response_model=Page[JobExecution])
 @router.get("/{job_id}/executions", response_model=Page[JobExecution])
+@needs(Permission.VIEW)
 async def list_job_runs(
     api: Context, namespace: Namespace, job_id: str, page: PageQuery, status: StatusQuery = None
 ) -> Response:
@@ -110,6 +120,7 @@ async def list_job_runs(
 
 
 @router.post("/{job_id}/cancel", response_model=Job)
+@needs(Permission.OPERATE)
 async def cancel_job(api: Context, namespace: Namespace, job_id: str, body: CancelBody | None = None) -> Response:
     """Stops what runs of a job, and its schedule."""
     row = await require_job(api, namespace, job_id)

@@ -8,8 +8,10 @@ from fastapi import APIRouter, Path, Response
 
 from rota.api.answers import answer
 from rota.api.context import Api, Context, Namespace
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.definitions import Pool, PoolBody, Pools
+from rota.domain.access import Permission
 from rota.domain.errors import Conflict, FieldError, InvalidInput, NotFound
 from rota.domain.spec_names import check_key
 from rota.store import pools
@@ -20,6 +22,7 @@ Name = Annotated[str, Path(max_length=100)]
 
 
 @router.get("", response_model=Pools)
+@needs(Permission.VIEW)
 async def list_pools(api: Context, namespace: Namespace) -> Response:
     """Lists pools by name, and how full they are."""
     rows = await api.database.read(lambda tx: pools.read_pools(tx, namespace))
@@ -27,12 +30,14 @@ async def list_pools(api: Context, namespace: Namespace) -> Response:
 
 
 @router.get("/{name}", response_model=Pool)
+@needs(Permission.VIEW)
 async def read_pool(api: Context, namespace: Namespace, name: Name) -> Response:
     """One pool."""
     return answer(Pool.model_validate(await _require_pool(api, namespace, name)))
 
 
 @router.put("/{name}", response_model=Pool, responses={201: {"model": Pool}})
+@needs(Permission.EDIT)
 async def put_pool(api: Context, namespace: Namespace, name: Name, body: PoolBody) -> Response:
     """Creates or changes a pool. With fewer slots than are taken, it runs empty until it fits."""
     fault = check_key(name)
@@ -46,6 +51,7 @@ async def put_pool(api: Context, namespace: Namespace, name: Name, body: PoolBod
 
 
 @router.delete("/{name}", status_code=204)
+@needs(Permission.EDIT)
 async def delete_pool(api: Context, namespace: Namespace, name: Name) -> Response:
     """Deletes a pool that nothing runs in or waits for."""
 

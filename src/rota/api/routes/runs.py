@@ -10,10 +10,12 @@ from rota.api import views
 from rota.api.answers import PageQuery, answer, answer_page, read_states
 from rota.api.context import Api, Context, Namespace
 from rota.api.lookup import require_run, require_workflow
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.routes.history import SinceQuery, answer_history
 from rota.api.schemas.base import Page
 from rota.api.schemas.runs import CancelBody, Cancelled, Change, Explanation, Retried, RetryBody, Run, RunDetail
+from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.states import RunState, name_state
 from rota.store.reads import runs
@@ -24,6 +26,7 @@ StatusQuery = Annotated[list[str] | None, Query(description="May be repeated; th
 
 
 @router.get("", response_model=Page[Run])
+@needs(Permission.VIEW)
 async def list_runs(
     api: Context,
     namespace: Namespace,
@@ -40,6 +43,7 @@ async def list_runs(
 
 
 @router.get("/{run_id}", response_model=RunDetail)
+@needs(Permission.VIEW)
 async def read_run(
     api: Context, namespace: Namespace, run_id: str, task_runs: Annotated[bool, Query()] = True
 ) -> Response:
@@ -51,6 +55,7 @@ async def read_run(
 
 
 @router.post("/{run_id}/cancel", response_model=Cancelled)
+@needs(Permission.OPERATE)
 async def cancel_run(api: Context, namespace: Namespace, run_id: str, body: CancelBody | None = None) -> Response:
     """Cancels what waits and asks the workers to kill what runs; clean-up tasks still run."""
     row = await require_run(api, namespace, run_id)
@@ -60,6 +65,7 @@ async def cancel_run(api: Context, namespace: Namespace, run_id: str, body: Canc
 
 
 @router.post("/{run_id}/retry", response_model=Retried)
+@needs(Permission.OPERATE)
 async def retry_run(api: Context, namespace: Namespace, run_id: str, body: RetryBody | None = None) -> Response:
     """Tries what failed again, and with it what had given up because of that."""
     row = await require_run(api, namespace, run_id)
@@ -84,6 +90,7 @@ async def _find_task_runs(api: Api, run_id: str, names: list[str]) -> list[str]:
 
 
 @router.get("/{run_id}/history", response_model=Page[Change])
+@needs(Permission.VIEW)
 async def read_run_history(
     api: Context, namespace: Namespace, run_id: str, page: PageQuery, since_seq: SinceQuery = 0
 ) -> Response:
@@ -94,6 +101,7 @@ async def read_run_history(
 
 
 @router.get("/{run_id}/explain", response_model=Explanation)
+@needs(Permission.VIEW)
 async def explain_run(api: Context, namespace: Namespace, run_id: str) -> Response:
     """Why a run has not ended."""
     row = await require_run(api, namespace, run_id)

@@ -12,23 +12,28 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from rota import __version__
 from rota.api.answers import answer
 from rota.api.context import Api, Context
+from rota.api.permissions import needs
+from rota.api.requests import LimitedRoute
 from rota.api.schemas.service import Health, Liveness
+from rota.domain.access import Permission
 from rota.domain.errors import RotaError
 
 log = structlog.get_logger(__name__)
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], route_class=LimitedRoute)
 EMPTY = CollectorRegistry()
 # A probe wants an answer; the database's own retries take longer.
 REACH_SECONDS = 3.0
 
 
 @router.get("/healthz", response_model=Liveness)
+@needs(Permission.OPEN)
 async def check_liveness(api: Context) -> Response:
     """The process answers."""
     return answer(Liveness(status="ok", service=api.options.service))
 
 
 @router.get("/readyz", response_model=Liveness, responses={503: {"model": Liveness}})
+@needs(Permission.OPEN)
 async def check_readiness(api: Context) -> Response:
     """Requests can be served: the database answers, and the server is not about to stop."""
     is_ready = not api.polls.is_closing and await _reach_database(api)
@@ -37,6 +42,7 @@ async def check_readiness(api: Context) -> Response:
 
 
 @router.get("/health", response_model=Health, responses={503: {"model": Health}})
+@needs(Permission.VIEW)
 async def read_health(api: Context) -> Response:
     """How the service is; 503 when it is not healthy."""
     is_reachable = await _reach_database(api)
@@ -51,6 +57,7 @@ async def read_health(api: Context) -> Response:
 
 
 @router.get("/metrics", response_class=Response)
+@needs(Permission.VIEW, everywhere=True)
 async def read_metrics(api: Context) -> Response:
     """Everything that is counted, for Prometheus."""
     return Response(generate_latest(api.options.registry or EMPTY), media_type=CONTENT_TYPE_LATEST)

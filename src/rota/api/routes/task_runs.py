@@ -11,6 +11,7 @@ from rota.api import views
 from rota.api.answers import PageQuery, answer, answer_page, read_states
 from rota.api.context import Api, Context, Namespace
 from rota.api.lookup import read_id, require_run, require_task_run, require_workflow
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.routes.runs import StatusQuery
 from rota.api.schemas.base import Page
@@ -27,6 +28,7 @@ from rota.api.schemas.runs import (
     TaskRun,
     TaskRunDetail,
 )
+from rota.domain.access import Permission
 from rota.domain.errors import NotFound, RotaError
 from rota.domain.states import TaskState, name_state
 from rota.store.reads import logs, runs
@@ -39,6 +41,7 @@ SHOWN_LOG_BYTES = 2_200_000
 
 
 @router.get("/task-runs", response_model=Page[TaskRun])
+@needs(Permission.VIEW)
 async def list_task_runs(
     api: Context,
     namespace: Namespace,
@@ -56,6 +59,7 @@ async def list_task_runs(
 
 
 @router.get("/task-runs/{task_run_id}", response_model=TaskRunDetail)
+@needs(Permission.VIEW)
 async def read_task_run(
     api: Context,
     namespace: Namespace,
@@ -82,6 +86,7 @@ async def read_task_run(
     response_model=LogText,
     responses={200: {"content": {"application/octet-stream": {}}, "description": "The log, as text or raw."}},
 )
+@needs(Permission.VIEW)
 async def read_logs(
     api: Context,
     namespace: Namespace,
@@ -140,6 +145,7 @@ def _decode(part: LogPart, offset: int, *, is_final: bool) -> tuple[str, int]:
 
 
 @router.post("/task-runs/{task_run_id}/cancel", response_model=Cancelled)
+@needs(Permission.OPERATE)
 async def cancel_task_run(
     api: Context, namespace: Namespace, task_run_id: str, body: CancelBody | None = None
 ) -> Response:
@@ -151,6 +157,7 @@ async def cancel_task_run(
 
 
 @router.post("/task-runs/{task_run_id}/retry", response_model=Retried)
+@needs(Permission.OPERATE)
 async def retry_task_run(api: Context, namespace: Namespace, task_run_id: str) -> Response:
     """Tries a failed task run again."""
     row = await require_task_run(api, namespace, task_run_id)
@@ -160,6 +167,7 @@ async def retry_task_run(api: Context, namespace: Namespace, task_run_id: str) -
 
 
 @router.get("/task-runs/{task_run_id}/explain", response_model=Explanation)
+@needs(Permission.VIEW)
 async def explain_task_run(api: Context, namespace: Namespace, task_run_id: str) -> Response:
     """Why a task run is not running."""
     row = await require_task_run(api, namespace, task_run_id)
@@ -167,6 +175,7 @@ async def explain_task_run(api: Context, namespace: Namespace, task_run_id: str)
 
 
 @router.get("/dead-letters", response_model=Page[TaskRun])
+@needs(Permission.VIEW)
 async def list_dead_letters(api: Context, namespace: Namespace, page: PageQuery) -> Response:
     """Task runs that failed for good."""
     wanted = RunFilter(namespace, ["failed"])
@@ -175,6 +184,7 @@ async def list_dead_letters(api: Context, namespace: Namespace, page: PageQuery)
 
 
 @router.post("/dead-letters/retry", response_model=DeadLetterResults)
+@needs(Permission.OPERATE)
 async def retry_dead_letters(api: Context, namespace: Namespace, body: DeadLetterBody) -> Response:
     """Tries failed task runs again; each is retried or refused on its own."""
     by_run: dict[str, list[Any]] = {}

@@ -8,10 +8,12 @@ from rota.api import definition, views
 from rota.api.answers import PageQuery, answer, answer_page
 from rota.api.context import Context, Namespace
 from rota.api.lookup import read_id, require_workflow
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.base import Page
 from rota.api.schemas.definitions import Schedules, Task, TaskDefinition, Tasks, Version, VersionDetail
 from rota.api.schemas.runs import Explanation
+from rota.domain.access import Permission
 from rota.domain.errors import NotFound
 from rota.store import schedules
 from rota.store.reads import workflows
@@ -20,6 +22,7 @@ router = APIRouter(tags=["workflows"], route_class=LimitedRoute)
 
 
 @router.get("/workflows/{workflow}/tasks", response_model=Tasks)
+@needs(Permission.VIEW)
 async def list_tasks(api: Context, namespace: Namespace, workflow: str) -> Response:
     """The tasks of the current version, in the order of the definition."""
     found = await require_workflow(api, namespace, workflow)
@@ -28,6 +31,7 @@ async def list_tasks(api: Context, namespace: Namespace, workflow: str) -> Respo
 
 
 @router.post("/workflows/{workflow}/tasks", status_code=201, response_model=Task)
+@needs(Permission.EDIT)
 async def add_task(api: Context, namespace: Namespace, workflow: str, data: TaskDefinition) -> Response:
     """Adds a task, which makes a new version."""
     found = await require_workflow(api, namespace, workflow)
@@ -41,6 +45,7 @@ async def add_task(api: Context, namespace: Namespace, workflow: str, data: Task
 
 
 @router.get("/workflows/{workflow}/versions", response_model=Page[Version])
+@needs(Permission.VIEW)
 async def list_versions(api: Context, namespace: Namespace, workflow: str, page: PageQuery) -> Response:
     """The versions of a workflow."""
     found = await require_workflow(api, namespace, workflow)
@@ -49,6 +54,7 @@ async def list_versions(api: Context, namespace: Namespace, workflow: str, page:
 
 
 @router.get("/workflows/{workflow}/versions/{number}", response_model=VersionDetail)
+@needs(Permission.VIEW)
 async def read_version(api: Context, namespace: Namespace, workflow: str, number: int) -> Response:
     """One version with its definition."""
     found = await require_workflow(api, namespace, workflow)
@@ -61,6 +67,7 @@ async def read_version(api: Context, namespace: Namespace, workflow: str, number
 
 
 @router.get("/workflows/{workflow}/schedules", response_model=Schedules)
+@needs(Permission.VIEW)
 async def list_schedules(api: Context, namespace: Namespace, workflow: str) -> Response:
     """The schedules of a workflow."""
     found = await require_workflow(api, namespace, workflow)
@@ -69,6 +76,7 @@ async def list_schedules(api: Context, namespace: Namespace, workflow: str) -> R
 
 
 @router.get("/schedules/{schedule_id}/explain", response_model=Explanation)
+@needs(Permission.VIEW)
 async def explain_schedule(api: Context, namespace: Namespace, schedule_id: str) -> Response:
     """Why a schedule does not fire."""
     wanted = read_id(schedule_id, "schedule")

@@ -8,10 +8,12 @@ from fastapi import APIRouter, Response
 
 from rota.api.answers import PageQuery, answer, answer_page, read_states
 from rota.api.context import Api, Context
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.routes.runs import StatusQuery
 from rota.api.schemas.base import Page
 from rota.api.schemas.workers import Worker
+from rota.domain.access import Permission
 from rota.domain.errors import NotFound
 from rota.domain.ids import is_uuid
 from rota.domain.states import WorkerState
@@ -23,6 +25,7 @@ PRESENT = (WorkerState.ACTIVE, WorkerState.DRAINING)
 
 
 @router.get("", response_model=Page[Worker])
+@needs(Permission.VIEW)
 async def list_workers(api: Context, page: PageQuery, status: StatusQuery = None) -> Response:
     """Lists the workers that are there, or those in the states that are asked for."""
     states = read_states(status, list(WorkerState), str.lower) if status else list(PRESENT)
@@ -31,12 +34,14 @@ async def list_workers(api: Context, page: PageQuery, status: StatusQuery = None
 
 
 @router.get("/{worker}", response_model=Worker)
+@needs(Permission.VIEW)
 async def read_worker(api: Context, worker: str) -> Response:
     """One worker by its id, or the newest active one with this label."""
     return answer(Worker.model_validate(await _require_worker(api, worker)))
 
 
 @router.post("/{worker}/drain", response_model=Worker)
+@needs(Permission.OPERATE, everywhere=True)
 async def drain_worker(api: Context, worker: str) -> Response:
     """Asks a worker to finish what it has and to take no more."""
     row = await _require_worker(api, worker)

@@ -11,6 +11,7 @@ from rota.api import definition, views
 from rota.api.answers import PageQuery, answer, answer_page
 from rota.api.context import Api, Context, Namespace
 from rota.api.lookup import require_run, require_workflow
+from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.base import FieldFault, Page
 from rota.api.schemas.definitions import (
@@ -22,6 +23,7 @@ from rota.api.schemas.definitions import (
     WorkflowDetail,
 )
 from rota.api.schemas.runs import Run, TriggerBody
+from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.spec_params import resolve_params
 from rota.domain.spec_parse import parse_workflow
@@ -36,6 +38,7 @@ router = APIRouter(tags=["workflows"], route_class=LimitedRoute)
 
 
 @router.post("/workflows", status_code=201, response_model=Workflow)
+@needs(Permission.EDIT)
 async def create_workflow(api: Context, namespace: Namespace, data: WorkflowDefinition) -> Response:
     """Saves a new workflow, with its tasks or without any yet."""
     spec = definition.parse(data, namespace, now=await api.read_time())
@@ -44,6 +47,7 @@ async def create_workflow(api: Context, namespace: Namespace, data: WorkflowDefi
 
 
 @router.get("/workflows", response_model=Page[Workflow])
+@needs(Permission.VIEW)
 async def list_workflows(
     api: Context,
     namespace: Namespace,
@@ -59,6 +63,7 @@ async def list_workflows(
 
 
 @router.post("/workflows/validate", response_model=Validation)
+@needs(Permission.VIEW)
 async def validate_workflow(api: Context, data: WorkflowDefinition) -> Response:
     """Says whether a definition would be accepted, with everything that is wrong with it. Saves nothing."""
     try:
@@ -70,6 +75,7 @@ async def validate_workflow(api: Context, data: WorkflowDefinition) -> Response:
 
 
 @router.get("/workflows/{workflow}", response_model=WorkflowDetail)
+@needs(Permission.VIEW)
 async def read_workflow(api: Context, namespace: Namespace, workflow: str) -> Response:
     """One workflow by its id or name, with its definition and schedules."""
     found = await require_workflow(api, namespace, workflow)
@@ -84,6 +90,7 @@ async def read_workflow(api: Context, namespace: Namespace, workflow: str) -> Re
 
 
 @router.put("/workflows/{workflow}", response_model=Applied, responses={201: {"model": Applied}})
+@needs(Permission.EDIT)
 async def apply_workflow(
     api: Context, namespace: Namespace, workflow: str, data: WorkflowDefinition, request: Request
 ) -> Response:
@@ -100,6 +107,7 @@ async def apply_workflow(
 
 
 @router.patch("/workflows/{workflow}", response_model=Workflow)
+@needs(Permission.EDIT)
 async def change_workflow(
     api: Context, namespace: Namespace, workflow: str, data: WorkflowChange, request: Request
 ) -> Response:
@@ -114,6 +122,7 @@ async def change_workflow(
 
 
 @router.delete("/workflows/{workflow}", status_code=204)
+@needs(Permission.EDIT)
 async def delete_workflow(api: Context, namespace: Namespace, workflow: str) -> Response:
     """Deletes a workflow with its past; refused while runs of it are open."""
     found = await require_workflow(api, namespace, workflow)
@@ -122,6 +131,7 @@ async def delete_workflow(api: Context, namespace: Namespace, workflow: str) -> 
 
 
 @router.post("/workflows/{workflow}/trigger", status_code=201, response_model=Run)
+@needs(Permission.OPERATE)
 async def trigger_workflow(
     api: Context, namespace: Namespace, workflow: str, body: TriggerBody | None = None
 ) -> Response:
@@ -145,12 +155,14 @@ async def trigger_workflow(
 
 
 @router.post("/workflows/{workflow}/pause", response_model=Workflow)
+@needs(Permission.OPERATE)
 async def pause_workflow(api: Context, namespace: Namespace, workflow: str) -> Response:
     """Stops the workflow's schedules; runs that are open go on."""
     return await _set_active(api, await require_workflow(api, namespace, workflow), is_active=False)
 
 
 @router.post("/workflows/{workflow}/unpause", response_model=Workflow)
+@needs(Permission.OPERATE)
 async def unpause_workflow(api: Context, namespace: Namespace, workflow: str) -> Response:
     """Lets the workflow's schedules go on from now."""
     return await _set_active(api, await require_workflow(api, namespace, workflow), is_active=True)
