@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from rota.api.app import PREFIX
 from rota.api.errors import STATUSES, describe
 from rota.api.options import ApiOptions
 from rota.domain import errors
@@ -90,6 +94,26 @@ def test_errors_say_when_to_come_back(error: RotaError, status: int, header: str
     answer = describe(error)
     assert (answer.status_code, answer.headers[header]) == (status, value)
     assert json.loads(bytes(answer.body))["code"] == error.code
+
+
+@pytest.mark.parametrize("path", ["/workflows", "/workers/heartbeat"])
+async def test_a_caller_that_hangs_up_is_no_fault_of_ours(server: Server, path: str):
+    coming: Iterator[dict[str, Any]] = iter(
+        [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    )
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(coming)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": PREFIX + path, "query_string": b"", "headers": []}
+    scope |= {"http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1)}
+    with structlog.testing.capture_logs() as logs:
+        await server.app(scope, receive, send)
+    assert not [entry for entry in logs if entry["log_level"] == "error"]
 
 
 async def test_the_service_says_how_it_is(server: Server):

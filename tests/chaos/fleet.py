@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ LEASE_SECONDS = 3.0
 # In the environment of all that runs here, and of nothing else on this machine.
 MARKER = "CHAOS_MARKER"
 EFFECTS = "CHAOS_EFFECTS"
+TASKS = Path(__file__).with_name("tasks.py")
 
 
 class WorkerSeat:
@@ -60,6 +62,8 @@ class Fleet:
         self._server: Server | None = None
         self._scheduler: Process | None = None
         self.seats = [WorkerSeat(f"worker-{number}", self._folder(f"worker-{number}")) for number in range(workers)]
+        for seat in self.seats:
+            shutil.copy(TASKS, seat.home / "chaos_tasks.py")
 
     def _folder(self, name: str) -> Path:
         folder = self._home / name

@@ -37,6 +37,11 @@ FLAKY = f'[ $(grep -c start "${EFFECTS}/$ROTA_IDEMPOTENCY_KEY") -ge 3 ] || exit 
 TREE = "(setsid sh -c 'sleep 600 & sleep 600' &); sleep 0.5"
 STUBBORN = "trap '' TERM; (setsid sh -c 'sleep 600 & sleep 600' &); sleep 1"
 
+
+def _function(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "python": "chaos_tasks:work", "args": arguments, **PATIENT}
+
+
 WORKFLOWS: dict[str, list[dict[str, Any]]] = {
     "quick": [_task("quick", "true")],
     "sleepy": [_task(f"sleep-{seconds}", f"sleep {seconds}") for seconds in (1, 2, 3)],
@@ -56,6 +61,11 @@ WORKFLOWS: dict[str, list[dict[str, Any]]] = {
             for number in range(6)
         ),
         _task("join", "true", depends_on=[f"part-{number}" for number in range(6)]),
+    ],
+    "python": [
+        _function("function"),
+        _function("slow-function", seconds=1.0),
+        _function("function-tree", seconds=0.3, is_tree=True),
     ],
     # The usual budget for lost work: here it may run out.
     "impatient": [_task("impatient", "sleep 1", max_deliveries=3)],

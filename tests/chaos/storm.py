@@ -21,49 +21,68 @@ class Storm:
         self._report = report
         self._random = randomness
         self._under_way: set[asyncio.Task[None]] = set()
-        self._on_worker = (self._kill_worker, self._pause_worker, self._cut_network, self._silence_network)
+        self._on_worker = {
+            "kill": self._kill_worker,
+            "pause": self._pause_worker,
+            "cut": self._cut_network,
+            "silence": self._silence_network,
+        }
+        self._on_server = {"server kill": self._kill_server, "server pause": self._pause_server}
+        if not fleet.is_sqlite:
+            # Where the scheduler is a process of its own.
+            self._on_server["scheduler kill"] = self._kill_scheduler
 
     async def rage(self, seconds: float) -> None:
-        """Disturbs for that long, every kind at least once, and returns when all is well again."""
+        """Disturbs for that long and until there was every kind, and returns when all is well again."""
         loop = asyncio.get_running_loop()
         end_at = loop.time() + seconds
-        kinds = ["server", *(str(number) for number in range(len(self._on_worker)))]
+        kinds = [*self._on_server, *self._on_worker]
         missing = set(kinds)
-        while loop.time() < end_at:
+        while loop.time() < end_at or missing:
             kind = self._random.choice(sorted(missing) or kinds)
             if self._begin(kind):
                 missing.discard(kind)
             await asyncio.sleep(self._random.uniform(0.2, 2.0))
         await asyncio.gather(*self._under_way)
-        self._report.check(not missing, f"the storm was too short for {sorted(missing)}")
 
     def _begin(self, kind: str) -> bool:
         """Starts a disturbance; False if all whom it could hit suffer already."""
-        if kind == "server":
+        if kind in self._on_server:
             if self._fleet.is_server_busy:
                 return False
-            work = self._kill_server()
+            work = self._disturb_server(self._on_server[kind])
         else:
             free = [seat for seat in self._fleet.seats if not seat.is_busy]
             if not free:
                 return False
-            work = self._disturb(self._on_worker[int(kind)], self._random.choice(free))
+            work = self._disturb(self._on_worker[kind], self._random.choice(free))
         self._under_way.add(asyncio.create_task(work))
         return True
 
-    async def _kill_server(self) -> None:
+    async def _disturb_server(self, disturb: Callable[[], Awaitable[None]]) -> None:
         self._fleet.is_server_busy = True
-        is_scheduler = not self._fleet.is_sqlite and self._random.random() < 0.4
-        self._report.count("SIGKILL of the scheduler" if is_scheduler else "SIGKILL of the server")
-        if is_scheduler:
-            self._fleet.kill_scheduler()
-        else:
-            self._fleet.kill_server()
-        await asyncio.sleep(self._random.uniform(0.0, 2.0))
-        await (self._fleet.start_scheduler() if is_scheduler else self._fleet.start_server())
+        await disturb()
         # Some time in which it is there.
         await asyncio.sleep(self._random.uniform(1.0, 3.0))
         self._fleet.is_server_busy = False
+
+    async def _kill_server(self) -> None:
+        self._report.count("SIGKILL of the server")
+        self._fleet.kill_server()
+        await asyncio.sleep(self._random.uniform(0.0, 2.0))
+        await self._fleet.start_server()
+
+    async def _kill_scheduler(self) -> None:
+        self._report.count("SIGKILL of the scheduler")
+        self._fleet.kill_scheduler()
+        await asyncio.sleep(self._random.uniform(0.0, 2.0))
+        await self._fleet.start_scheduler()
+
+    async def _pause_server(self) -> None:
+        self._report.count("SIGSTOP of the server beyond the leases")
+        self._fleet.server.popen.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(LEASE_SECONDS + self._random.uniform(0.5, 2.0))
+        self._fleet.server.popen.send_signal(signal.SIGCONT)
 
     async def _disturb(self, disturb: Callable[[WorkerSeat], Awaitable[None]], seat: WorkerSeat) -> None:
         seat.is_busy = True

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import socket
-import subprocess
-import tarfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,65 +12,15 @@ import pytest
 
 from rota.domain.work import AttemptKey
 from rota.worker.executors.container import LABEL_OWNER, Engine
+from tests.servers.podman import IMAGE, open_podman
 from tests.worker.driver import make_assignment
-
-IMAGE = "localhost/rota-test:latest"
-CONFIGURATION = """
-[containers]
-default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
-netns = "none"
-"""
-
-
-def find_podman() -> str:
-    """The service needs root here; without it, or without the programs: skipped, but a failure in CI."""
-    missing = [name for name in ("podman", "runc", "busybox") if shutil.which(name) is None]
-    if not missing and os.geteuid() == 0:
-        return "podman"
-    reason = f"a Podman service cannot be started here (missing: {missing or 'root'})"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
-def podman_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def podman_socket() -> Iterator[str]:
     """A Podman service of the tests' own, with the image loaded."""
-    program = find_podman()
-    home = tmp_path_factory.mktemp("podman")
-    (home / "containers.conf").write_text(CONFIGURATION)
-    options = [program, "--root", f"{home}/root", "--runroot", f"{home}/run", "--tmpdir", f"{home}/tmp"]
-    options += ["--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--runtime=runc"]
-    environment = {**os.environ, "CONTAINERS_CONF": f"{home}/containers.conf"}
-    subprocess.run(
-        [*options, "import", "--change", "ENV PATH=/bin", str(make_image(home)), IMAGE],
-        check=True,
-        env=environment,
-        capture_output=True,
-    )
-    path = f"{home}/s"
-    service = subprocess.Popen([*options, "system", "service", "--time=0", f"unix://{path}"], env=environment)
-    try:
+    with open_podman() as path:
         yield path
-    finally:
-        service.terminate()
-        service.wait()
-
-
-def make_image(home: Path) -> Path:
-    """A root file system with busybox as every program that the tests use."""
-    tree = home / "tree"
-    (tree / "bin").mkdir(parents=True)
-    (tree / "tmp").mkdir()
-    busybox = shutil.which("busybox")
-    assert busybox is not None
-    shutil.copy(busybox, tree / "bin/busybox")
-    for name in ("sh", "echo", "sleep", "env", "cat", "head", "tr", "id"):
-        (tree / "bin" / name).symlink_to("busybox")
-    archive = home / "image.tar"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(tree, arcname=".")
-    return archive
 
 
 @pytest.fixture

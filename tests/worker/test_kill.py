@@ -150,6 +150,55 @@ async def test_a_killed_worker_leaves_no_orphan(daemon, tmp_path):
     await wait_until(lambda: not any(map(is_alive, found)))
 
 
+async def find_launcher(guard: int) -> int:
+    """The only child of the guard."""
+    await wait_until(lambda: proc.Children().list_of(guard) != [])
+    (launcher,) = proc.Children().list_of(guard)
+    return launcher
+
+
+@pytest.mark.parametrize("killed", ["worker and launcher", "worker and guard", "guard, then worker"])
+async def test_who_is_killed_beside_the_worker_makes_no_difference(daemon, tmp_path, killed):
+    pids = tmp_path / "pids"
+    command = f"trap '' TERM; echo $$ >> {pids}; {PYTHON} {daemon} {pids} bare; sleep 600"
+    worker = await asyncio.create_subprocess_exec(PYTHON, "-c", WORKER_PROCESS, command)
+    found = await wait_for_lines(pids, 6)
+    (guard,) = proc.Children().list_of(worker.pid)
+    launcher = await find_launcher(guard)
+    others = [launcher if "launcher" in killed else guard]
+    if killed.startswith("guard"):
+        os.kill(others.pop(), signal.SIGKILL)
+        await wait_until(lambda: not is_alive(guard))
+        assert all(map(is_alive, found))
+    for pid in (*others, worker.pid):
+        os.kill(pid, signal.SIGKILL)
+    await worker.wait()
+    await wait_until(lambda: not any(map(is_alive, [*found, launcher, guard])))
+
+
+LIMITED = """
+import asyncio, os, resource
+from rota.worker.processes import Processes
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (60, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    processes, ends, pipes = Processes(), asyncio.Queue(), []
+    processes.open()
+    for _ in range(100):
+        reading, writing = os.pipe()
+        pipes.append(reading)
+        processes.spawn(["/bin/sh", "-c", "ulimit -n"], ends.put_nowait, environment={}, descriptors={1: writing})
+    codes = {(await ends.get()).exit_code for _ in pipes}
+    print(codes, {os.read(reading, 100) for reading in pipes})
+    await processes.close()
+asyncio.run(main())
+"""
+
+
+async def test_more_programs_than_a_process_may_usually_open_files():
+    done = await asyncio.to_thread(subprocess.run, [PYTHON, "-c", LIMITED], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("{0} {b'60\\n'}", "")
+
+
 async def test_a_killed_launcher_leaves_no_orphan_and_is_replaced(tmp_path):
     processes = Processes()
     processes.open()
@@ -160,8 +209,8 @@ async def test_a_killed_launcher_leaves_no_orphan_and_is_replaced(tmp_path):
         for _ in range(3):
             processes.spawn(command, ends.put_nowait, environment={}, descriptors={1: os.dup(2)})
         found = await wait_for_lines(pids, 3)
-        assert processes.launcher_pid is not None
-        os.kill(processes.launcher_pid, signal.SIGKILL)
+        assert processes.guard_pid is not None
+        os.kill(await find_launcher(processes.guard_pid), signal.SIGKILL)
         lost = [await asyncio.wait_for(ends.get(), 30) for _ in range(3)]
         assert all(end.is_lost and end.is_verified for end in lost)
         assert not any(map(is_alive, found))

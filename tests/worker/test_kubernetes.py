@@ -125,9 +125,11 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-def start(source, start_worker, cluster):
+def start(source, start_worker, cluster, tmp_path):
     async def start(container: dict[str, Any] | None = None, **fields: Any) -> None:
-        await start_worker(kubernetes_url=cluster.url, kubernetes_namespace="batch", kubernetes_token="secret")
+        token = tmp_path / "token"
+        token.write_text("secret\n")
+        await start_worker(kubernetes_url=cluster.url, kubernetes_namespace="batch", kubernetes_token_file=str(token))
         spec = {"image": "busybox", **(container or {})}
         await source.offer(make_assignment(1, kind="container", container=spec, **fields))
 

@@ -61,6 +61,12 @@ def strange_error():
         def __str__(self): raise RuntimeError("no")
     raise Strange()
 not_callable = 5
+def daemon(pids):
+    subprocess.run(["/bin/sh", "-c", f"(setsid sh -c 'echo $$ >> {pids}; sleep 600' >/dev/null 2>&1 &)"], check=True)
+    while not os.path.exists(pids): pass
+    return os.getpid()
+def command():
+    return int(subprocess.run(["/bin/sh", "-c", "echo $PPID"], capture_output=True, check=True).stdout)
 """
 
 
@@ -231,6 +237,23 @@ async def test_a_child_that_has_grown_is_replaced(source, start, module):
     await source.offer(call(module, 1, "grow"), call(module, 2, "pid"), call(module, 3, "pid"))
     finished = await source.until_finished(3)
     assert [one.status for one in finished] == ["success"] * 3
+
+
+async def test_what_a_call_leaves_running_ends(source, start, module, tmp_path):
+    pids = tmp_path / "pids"
+    await start(python_processes=1, concurrency=1)
+    await source.offer(call(module, 1, "daemon", [str(pids)]), call(module, 2, "pid"))
+    first, second = await source.until_finished(2)
+    assert (first.status, second.status) == ("success", "success")
+    assert first.output != second.output
+    (daemon,) = map(int, pids.read_text().split())
+    await wait_until(lambda: (proc.read_stat(daemon) or "Z")[0] == "Z")
+
+
+async def test_a_call_that_waits_for_its_processes_keeps_its_child(source, start, module):
+    await start(python_processes=1, concurrency=1)
+    await source.offer(*(call(module, number, "command") for number in range(5)))
+    assert len({one.output for one in await source.until_finished(5)}) == 1
 
 
 async def test_changed_code_is_used(source, start, module):

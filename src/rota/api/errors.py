@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from rota.domain.errors import (
     CapacityExceeded,
@@ -124,6 +125,11 @@ async def _tell_http(request: Request, error: Exception) -> Response:
     return describe(InvalidInput(str(error.detail)), status=error.status_code, headers=error.headers)
 
 
+async def _tell_nobody(_request: Request, _error: Exception) -> Response:
+    """The caller hung up in the middle of its request: there is nobody to answer, and nothing went wrong here."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+
 async def _tell_unexpected(request: Request, error: Exception) -> Response:
     """A fault of ours: the caller learns only that there was one, the log has the rest."""
     log.error("request_failed", method=request.method, path=request.url.path, exc_info=error)
@@ -135,6 +141,7 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RotaError, _tell_rota_error)
     app.add_exception_handler(RequestValidationError, _tell_validation)
     app.add_exception_handler(HTTPException, _tell_http)
+    app.add_exception_handler(ClientDisconnect, _tell_nobody)
     app.add_exception_handler(Exception, _tell_unexpected)
 
 

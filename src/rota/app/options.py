@@ -32,6 +32,16 @@ def worker_options(settings: Settings) -> WorkerOptions:
         grace_seconds=settings.grace_seconds,
         drain_seconds=settings.drain_seconds,
         http_allow=settings.http_allow,
+        kinds=settings.kinds,
+        python_path=settings.python_path,
+        python_processes=settings.python_processes,
+        max_log_head_bytes=settings.log_head_kb * 1024,
+        max_log_tail_bytes=settings.log_tail_kb * 1024,
+        container_socket=settings.container_socket,
+        kubernetes_url=settings.kubernetes_url,
+        kubernetes_namespace=settings.kubernetes_namespace,
+        kubernetes_token_file=settings.kubernetes_token_file,
+        kubernetes_ca_file=settings.kubernetes_ca_file,
     )
 
 

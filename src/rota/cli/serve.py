@@ -17,10 +17,15 @@ from rota.settings import Settings
 PROCESS_SETTINGS = ("data_dir", "database_url", "log_level", "log_format")
 API_SETTINGS = ("host", "port", *PROCESS_SETTINGS)
 SCHEDULER_SETTINGS = ("workflows", "slot_gap", "retention", "lease")
+WORKER_SETTINGS = (
+    *("concurrency", "queues", "labels", "kinds", "grace", "drain", "http_allow", "python_path", "python_processes"),
+    *("log_head_kb", "log_tail_kb", "container_socket"),
+    *("kubernetes_url", "kubernetes_namespace", "kubernetes_token_file", "kubernetes_ca_file"),
+)
 
 
 @click.command()
-@with_settings(*API_SETTINGS, *SCHEDULER_SETTINGS, "workers", "concurrency", "queues", "labels", "drain", "http_allow")
+@with_settings(*API_SETTINGS, *SCHEDULER_SETTINGS, "workers", *WORKER_SETTINGS)
 def up(settings: Settings) -> None:
     """Start everything in one process: API, scheduler and a worker, on SQLite unless a database is named.
 

@@ -8,17 +8,16 @@ import click
 
 from rota.app.worker import RemoteWorker
 from rota.cli.options import show, with_client, with_settings, write_table
-from rota.cli.serve import start_logging, stop_on_signals
+from rota.cli.serve import WORKER_SETTINGS, start_logging, stop_on_signals
 from rota.client.http import Client
 from rota.settings import Settings
 
 COLUMNS = ("name", "status", "last_heartbeat", "running", "concurrency", "queues", "hostname", "id")
-WORKER_SETTINGS = ("server", "token", "worker_id", "concurrency", "queues", "labels", "grace", "drain", "http_allow")
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
-@with_settings(*WORKER_SETTINGS, "metrics_port", "log_level", "log_format")
+@with_settings("server", "token", "worker_id", *WORKER_SETTINGS, "metrics_port", "log_level", "log_format")
 def worker(settings: Settings, context: click.Context) -> None:
     """Start a worker for a server elsewhere. With `list` or `drain`: look after the workers.
 

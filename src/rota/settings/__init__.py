@@ -15,11 +15,13 @@ from rota.settings.values import (
     read_choice,
     read_count,
     read_duration,
+    read_folders,
     read_labels,
     read_networks,
     read_path,
     read_port,
     read_servers,
+    read_some,
     read_text,
     read_words,
 )
@@ -27,6 +29,7 @@ from rota.settings.values import (
 PREFIX = "ROTA_"
 FILE_NAME = "rota.toml"
 LOG_LEVELS = ("debug", "info", "warning", "error")
+KINDS = ("shell", "http", "python", "container")
 LOG_FORMATS = ("auto", "json", "console")
 
 
@@ -96,6 +99,48 @@ class Settings:
     http_allow: tuple[str, ...] = field(
         default=(),
         metadata=describe(read_networks, "private address ranges that HTTP tasks may reach, such as `10.0.0.0/8`"),
+    )
+    kinds: tuple[str, ...] = field(
+        default=(),
+        metadata=describe(read_some(KINDS), "kinds of tasks that a worker takes; empty: all that it can"),
+    )
+    python_path: tuple[str, ...] = field(
+        default=(".",),
+        metadata=describe(read_folders, "folders with the modules of Python tasks, with colons between"),
+    )
+    python_processes: int = field(
+        default=0,
+        metadata=describe(read_count(0, 10_000), "most warm Python processes of a worker; 0: as many as `concurrency`"),
+    )
+    log_head_kb: int = field(
+        default=1024, metadata=describe(read_count(0, 1_048_576), "KB kept of the beginning of an attempt's log")
+    )
+    log_tail_kb: int = field(
+        default=1024, metadata=describe(read_count(0, 1_048_576), "KB kept of the end of an attempt's log")
+    )
+    container_socket: str = field(
+        default="",
+        metadata=describe(
+            read_text, "socket of Docker or Podman, such as `/run/podman/podman.sock`; empty: no container tasks"
+        ),
+    )
+    kubernetes_url: str = field(
+        default="",
+        metadata=describe(
+            read_text, "Kubernetes API that container tasks run in, such as `https://kubernetes.default`"
+        ),
+    )
+    kubernetes_namespace: str = field(
+        default="default", metadata=describe(read_text, "Kubernetes namespace of the Jobs")
+    )
+    kubernetes_token_file: str = field(
+        default="",
+        metadata=describe(
+            read_text, "file with the token for Kubernetes, read anew for each request; empty: the pod's"
+        ),
+    )
+    kubernetes_ca_file: str = field(
+        default="", metadata=describe(read_text, "file with the authority of Kubernetes' certificate; empty: the pod's")
     )
     lease_seconds: float = field(
         default=30.0,

@@ -110,6 +110,26 @@ def read_words(given: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
+def read_some(allowed: Sequence[str]) -> Callable[[object], tuple[str, ...]]:
+    """Some of a few words."""
+
+    def read(given: object) -> tuple[str, ...]:
+        words = read_words(given)
+        if not set(words) <= set(allowed):
+            raise ValueError(f"send some of {', '.join(allowed)}, with commas between")
+        return words
+
+    return read
+
+
+def read_folders(given: object) -> tuple[str, ...]:
+    """Folders, as a list or with colons between."""
+    items = given.split(":") if isinstance(given, str) else given
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) and "\0" not in item for item in items):
+        raise ValueError("send folders with colons between")
+    return tuple(str(Path(item).expanduser()) for item in items if item)
+
+
 def read_labels(given: object) -> dict[str, str]:
     """Labels, as a table or as `name=value` with commas between."""
     allowed = "send labels as name=value with commas between"

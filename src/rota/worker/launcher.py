@@ -7,19 +7,16 @@ the socket closes, however the worker ended, it kills that whole tree and goes.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import select
 import signal
 import socket
-import sys
 import time
 
 from rota.worker import launch, proc
 from rota.worker.launch import Ended, Oversize, Spawn, Stop
 
-PR_SET_CHILD_SUBREAPER = 36
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STRAY_GRACE_SECONDS = 1.0
 ORPHAN_GRACE_SECONDS = 2.0
@@ -377,22 +374,3 @@ def find_program(name: str, path: str) -> str:
 def send_signal(pid: int, number: int) -> None:
     with contextlib.suppress(OSError):
         os.kill(pid, number)
-
-
-def become_subreaper() -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-
-
-def main() -> None:
-    """Arguments: the descriptor of the socket to serve, and the token that marks what is started."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.set_inheritable(False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    become_subreaper()
-    Launcher(connection, sys.argv[2]).serve()
-
-
-if __name__ == "__main__":
-    main()

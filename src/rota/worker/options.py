@@ -51,6 +51,7 @@ class WorkerOptions:
     # The Kubernetes API (`https://…`); empty: no kubernetes tasks.
     kubernetes_url: str = ""
     kubernetes_namespace: str = "default"
-    kubernetes_token: str = field(default="", repr=False)
+    # What is empty is taken from where a pod finds it, if it is there.
+    kubernetes_token_file: str = ""
     kubernetes_ca_file: str = ""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)

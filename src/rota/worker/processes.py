@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -37,12 +39,21 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@functools.cache
+def lift_file_limit() -> int:
+    """Lets this process open as many files as it may: every running task takes a few. Answers what its limit was
+    before, which is that of the programs it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft
+
+
 class Processes:
     """Owns the launcher. Every program started ends with exactly one call of its `on_end`."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = clean_environment(os.environ if environment is None else environment)
-        self._launcher: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._token = ""
         self._on_end: dict[int, OnEnd] = {}
@@ -52,17 +63,19 @@ class Processes:
         self._is_closing = False
 
     @property
-    def launcher_pid(self) -> int | None:
-        return self._launcher.pid if self._launcher else None
+    def guard_pid(self) -> int | None:
+        """The process above the launcher."""
+        return self._guard.pid if self._guard else None
 
     def open(self) -> None:
         """Starts the launcher; must be called with the event loop running."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._token = secrets.token_hex(8)
+        files = lift_file_limit()
         with theirs:
-            self._launcher = subprocess.Popen(
+            self._guard = subprocess.Popen(
                 # -P: a module of the task author's must not take the place of ours.
-                [sys.executable, "-P", "-m", "rota.worker.launcher", str(theirs.fileno()), self._token],
+                [sys.executable, "-P", "-m", "rota.worker.guard", str(theirs.fileno()), self._token, str(files)],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 env=self._environment,
@@ -76,10 +89,10 @@ class Processes:
     async def close(self) -> None:
         """Ends the launcher, and with it whatever still runs."""
         self._is_closing = True
-        launcher = self._launcher
+        guard = self._guard
         self._disconnect()
-        if launcher is not None:
-            await asyncio.to_thread(launcher.wait)
+        if guard is not None:
+            await asyncio.to_thread(guard.wait)
 
     def spawn(
         self,
@@ -194,11 +207,11 @@ class Processes:
         log.error("launcher_lost", running=len(self._on_end))
         self._disconnect()
         orphaned, self._on_end = self._on_end, {}
-        launcher, token = self._launcher, self._token
+        guard, token = self._guard, self._token
 
         def sweep() -> bool:
-            if launcher is not None:
-                launcher.wait()
+            if guard is not None:
+                guard.wait()
             return kill_marked(token)
 
         def finish(swept: asyncio.Future[bool]) -> None:

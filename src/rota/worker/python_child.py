@@ -18,7 +18,8 @@ import msgspec
 
 from rota.domain.work import ErrorType
 from rota.worker.functions import BadReferenceError, BadResultError, FunctionTable, encode_result, extend_path
-from rota.worker.proc import read_resident_bytes
+from rota.worker.launch import MARKER
+from rota.worker.proc import list_processes, read_marker, read_resident_bytes
 from rota.worker.python_messages import (
     MAX_PACKET_BYTES,
     QUEUE_DESCRIPTOR,
@@ -31,6 +32,8 @@ from rota.worker.python_messages import (
 PR_SET_PDEATHSIG = 1
 MEMORY_CHECK_SECONDS = 1.0
 ANCILLARY_BYTES = socket.CMSG_SPACE(4)
+# The interpreter's own notices of a new process.
+SPAWN_EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 
 decode_call = msgspec.json.Decoder(Call).decode
 encode = msgspec.json.Encoder().encode
@@ -54,6 +57,9 @@ class PythonChild:
         self._runner: asyncio.Runner | None = None
         self._memory_check_at = 0.0
         self._is_spoilt = False
+        self._marker = os.environ.get(MARKER, "")
+        self._has_spawned = False
+        sys.addaudithook(self._notice)
 
     def serve(self) -> None:
         """Answers calls; returns when there will be no more."""
@@ -147,9 +153,21 @@ class PythonChild:
             # The task has closed it: that is its own affair, and the next one gets a new process.
             self._is_spoilt = True
 
+    def _notice(self, event: str, _arguments: tuple[object, ...]) -> None:
+        if event in SPAWN_EVENTS:
+            self._has_spawned = True
+
+    def _leaves_processes(self) -> bool:
+        """Whether a call has left something running. It ends with this process, so this process has to end."""
+        if not self._has_spawned:
+            return False
+        self._has_spawned = False
+        own = os.getpid()
+        return any(pid != own and read_marker(pid, MARKER) == self._marker for pid in list_processes())
+
     def _is_worn_out(self) -> bool:
         now = time.monotonic()
-        if self._is_spoilt:
+        if self._is_spoilt or self._leaves_processes():
             return True
         if now < self._memory_check_at:
             return False

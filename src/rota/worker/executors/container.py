@@ -98,7 +98,8 @@ class ContainerExecutor:
     async def close(self) -> None:
         for task in self._stops.values():
             task.cancel()
-        await self.engine.close()
+        if self._engine is not None:
+            await self._engine.close()
 
     def start(self, attempt: Attempt) -> None:
         run_as_task(attempt, self._run(attempt))
