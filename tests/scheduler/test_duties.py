@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.domain.work import Finished, Registration
-from rota.scheduler.duties import MOST_BATCHES, BatchDuty, build_duties
+from rota.scheduler.duties import MOST_BATCHES, BatchDuty, build_duties, build_housekeeping
 from rota.scheduler.service import Scheduler, SchedulerOptions
 
 EVERY_MINUTE = "* * * * *"
@@ -19,8 +19,9 @@ def _scheduler(bench, **options: Any) -> Scheduler:
 
 
 def _duty(bench, name: str):
-    duties = build_duties(bench.engine, bench.metrics, retention_seconds=3600.0)
-    return next(duty for duty in duties if duty.name == name)
+    duties = build_duties(bench.engine, bench.metrics)
+    housekeeping = build_housekeeping(bench.engine, None, retention_seconds=3600.0)
+    return next(duty for duty in (*duties, *housekeeping) if duty.name == name)
 
 
 async def _claim(bench, limit=1):

@@ -25,6 +25,7 @@ from rota.app.options import (
     show_health,
     worker_options,
 )
+from rota.cluster.member import Member, MemberOptions
 from rota.engine.engine import Engine
 from rota.observability.health import HealthServer
 from rota.observability.metrics import Metrics
@@ -68,6 +69,7 @@ class Rota:
         self._stopping = asyncio.Event()
         self._workers: list[Worker] = []
         self._api: FastAPI | None = None
+        self._member: Member | None = None
 
     async def run(self, on_started: Callable[[Started], None]) -> None:
         """Runs until `stop`. Raises a RotaError when it cannot start."""
@@ -94,13 +96,15 @@ class Rota:
     async def _run_parts(self, database: Database, server: HttpServer | None, on_started: Callable[[], None]) -> None:
         engine = Engine(database, engine_options(self._settings), metrics=self._metrics)
         listening = asyncio.Event()
-        scheduler = self._make_scheduler(engine)
+        self._member = self._make_member(database, server)
+        scheduler = self._make_scheduler(engine, self._member)
         self._workers = [
             Worker(engine, replace(worker_options(self._settings), name=self._name_worker(number)))
             for number in range(1, self._parts.worker_count + 1)
         ]
         serving = _start("api", server.run(self._make_app(engine, database), listening)) if server else None
-        parts = [_start("worker", worker.run()) for worker in self._workers]
+        parts = [_start("member", self._member.run())]
+        parts += [_start("worker", worker.run()) for worker in self._workers]
         if scheduler is not None:
             parts.append(_start("scheduler", scheduler.run()))
         async with self._show_health(has_server=server is not None):
@@ -119,8 +123,10 @@ class Rota:
         server: HttpServer | None,
         parts: Sequence[asyncio.Task[Any]],
     ) -> None:
-        """Workers first, while there is still somebody to take their results; then the API."""
+        """The leadership at once; then the workers, while there is somebody to take their results; then the API."""
         self._stopping.set()
+        if self._member is not None:
+            self._member.stop()
         if scheduler is not None:
             scheduler.stop()
         for worker in self._workers:
@@ -143,13 +149,21 @@ class Rota:
     def _name_worker(self, number: int) -> str:
         return self._settings.worker_id if self._parts.worker_count == 1 else f"{self._settings.worker_id}-{number}"
 
-    def _make_scheduler(self, engine: Engine) -> Scheduler | None:
+    def _make_member(self, database: Database, server: HttpServer | None) -> Member:
+        held = {"api": server, "scheduler": self._parts.has_scheduler, "worker": self._parts.worker_count}
+        options = MemberOptions(
+            self._settings.node_id, server.url if server else "", tuple(role for role, part in held.items() if part)
+        )
+        return Member(database, options, metrics=self._metrics)
+
+    def _make_scheduler(self, engine: Engine, member: Member) -> Scheduler | None:
         if not self._parts.has_scheduler:
             return None
         duties: list[Duty] = []
         if self._settings.workflows is not None:
             duties.append(FolderDuty(engine, self._settings.workflows))
-        return Scheduler(engine, self._metrics, scheduler_options(self._settings), duties=duties)
+        options = scheduler_options(self._settings)
+        return Scheduler(engine, self._metrics, options, duties=duties, leadership=member)
 
     @contextlib.asynccontextmanager
     async def _show_health(self, *, has_server: bool) -> AsyncIterator[None]:

@@ -18,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+# The code of a Conflict: who tries to do what only the leader may is not the leader (any more).
+NOT_LEADER = "not_leader"
+
 
 @dataclass(frozen=True, slots=True)
 class FieldError:

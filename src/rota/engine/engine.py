@@ -36,7 +36,7 @@ from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
 from rota.observability.metrics import Metrics
 from rota.store import outcomes, schedules
-from rota.store.database import Database, Transaction
+from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
 from rota.store.wakeups import Topic
 
@@ -71,12 +71,17 @@ class Engine:
         self, database: Database, options: EngineOptions | None = None, *, metrics: Metrics | None = None
     ) -> None:
         self.database = database
+        self._metrics = metrics
         self._core = Core(database, options or EngineOptions(), Watch(metrics) if metrics else None)
         lanes = 1 if database.is_sqlite else 2
         self._worker_calls: Gatherer[_WorkerCall, _WorkerAnswer] = Gatherer(
             self._serve_workers, lanes=lanes, weigh=lambda call: 1 + len(call.reports) + call.limit
         )
         self._submissions: Gatherer[RunRequest, SubmittedRun] = Gatherer(self.submit_many, lanes=lanes)
+
+    def fenced(self, fence: Fence) -> Engine:
+        """An engine for duties that only one node may do: `fence` begins each of its transactions."""
+        return Engine(self.database.fenced(fence), self._core.options, metrics=self._metrics)
 
     # --- definitions and runs ---------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class Metrics:
         self._make_older_metrics()
         self._make_queue_metrics()
         self._make_process_metrics()
+        self._make_cluster_metrics()
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -97,6 +98,16 @@ class Metrics:
         if is_failed:
             self._duty_failures.labels(duty).inc()
 
+    # --- cluster ------------------------------------------------------------------------------------------------------
+
+    def set_leader(self, *, is_leader: bool) -> None:
+        """Whether this node leads now."""
+        self._leader.set(is_leader)
+
+    def count_leader_change(self) -> None:
+        """This node has learnt of a new leader."""
+        self._leader_changes.inc()
+
     # --- API and worker -----------------------------------------------------------------------------------------------
 
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -139,6 +150,10 @@ class Metrics:
         )
         self._running = self._gauge("rota_worker_running", "Tasks that this worker executes now")
         self._healthy = self._gauge("rota_worker_healthy", "1 while the server answers this worker")
+
+    def _make_cluster_metrics(self) -> None:
+        self._leader = self._gauge("rota_leader", "1 while this node leads")
+        self._leader_changes = self._counter("rota_leader_changes", "New leaders that this node has learnt of")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -8,8 +8,10 @@ from typing import Protocol
 
 import structlog
 
+from rota.domain.errors import NOT_LEADER, Conflict
 from rota.engine.engine import Engine
 from rota.observability.metrics import Metrics
+from rota.store.database import Transaction
 
 log = structlog.get_logger(__name__)
 
@@ -82,8 +84,40 @@ def build_due_duties(engine: Engine, metrics: Metrics, interval_seconds: float) 
     )
 
 
-def build_duties(engine: Engine, metrics: Metrics, *, retention_seconds: float) -> tuple[Duty, ...]:
-    """What is to be looked for again and again."""
+class Leadership(Protocol):
+    """Whether this node is the one that keeps house."""
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    async def check_term(self, transaction: Transaction) -> None:
+        """Raises Conflict unless this node leads; if it does, nobody else will before the transaction has ended."""
+        ...
+
+
+class LeaderDuty:
+    """A duty that only the leader does."""
+
+    def __init__(self, duty: Duty, leadership: Leadership) -> None:
+        self.name = duty.name
+        self.interval_seconds = duty.interval_seconds
+        self._duty = duty
+        self._leadership = leadership
+
+    async def run_once(self) -> int:
+        if not self._leadership.is_leader:
+            return 0
+        try:
+            return await self._duty.run_once()
+        except Conflict as error:
+            if error.code != NOT_LEADER:
+                raise
+            log.info("leadership_lost", duty=self.name)
+            return 0
+
+
+def build_duties(engine: Engine, metrics: Metrics) -> tuple[Duty, ...]:
+    """What is to be looked for again and again, on every node."""
 
     async def reap_attempts() -> int:
         count = await engine.reap_attempts()
@@ -96,15 +130,23 @@ def build_duties(engine: Engine, metrics: Metrics, *, retention_seconds: float) 
     async def reap_runs() -> int:
         return _tell("runs_reaped", await engine.reap_runs())
 
-    async def prune() -> int:
-        return _tell("pruned", await engine.prune(retention_seconds))
-
     return (
         BatchDuty("reap_attempts", REAP_SECONDS, reap_attempts),
         BatchDuty("reap_workers", REAP_SECONDS, reap_workers),
         BatchDuty("reap_runs", REAP_SECONDS, reap_runs),
-        BatchDuty("prune", PRUNE_SECONDS, prune),
     )
+
+
+def build_housekeeping(engine: Engine, leadership: Leadership | None, *, retention_seconds: float) -> tuple[Duty, ...]:
+    """What one node does for all: the leader, or this one if it is the only one. A leader that has been replaced
+    without knowing changes nothing: each transaction of these duties begins with a look at its term."""
+    keeper = engine if leadership is None else engine.fenced(leadership.check_term)
+
+    async def prune() -> int:
+        return _tell("pruned", await keeper.prune(retention_seconds))
+
+    duties: tuple[Duty, ...] = (BatchDuty("prune", PRUNE_SECONDS, prune),)
+    return duties if leadership is None else tuple(LeaderDuty(duty, leadership) for duty in duties)
 
 
 def _tell(event: str, count: int) -> int:

@@ -14,7 +14,7 @@ import structlog
 from rota.domain.errors import Unavailable
 from rota.engine.engine import Engine
 from rota.observability.metrics import Metrics
-from rota.scheduler.duties import Duty, build_due_duties, build_duties
+from rota.scheduler.duties import Duty, Leadership, build_due_duties, build_duties, build_housekeeping
 from rota.store.wakeups import Topic
 
 log = structlog.get_logger(__name__)
@@ -44,13 +44,15 @@ class Scheduler:
         options: SchedulerOptions | None = None,
         *,
         duties: Iterable[Duty] = (),
+        leadership: Leadership | None = None,
     ) -> None:
         self.options = options or SchedulerOptions()
         self._engine = engine
         self._metrics = metrics or Metrics()
         self._due = build_due_duties(engine, self._metrics, self.options.slot_gap_seconds)
         self._duties = (
-            *build_duties(engine, self._metrics, retention_seconds=self.options.retention_seconds),
+            *build_duties(engine, self._metrics),
+            *build_housekeeping(engine, leadership, retention_seconds=self.options.retention_seconds),
             *duties,
         )
         self._stopping = asyncio.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -84,6 +85,9 @@ class Transaction:
         return frozenset(self._topics)
 
 
+Fence = Callable[[Transaction], Awaitable[None]]
+
+
 class Database:
     """The one door to the data."""
 
@@ -92,6 +96,7 @@ class Database:
         self.wakeups = Wakeups()
         self.is_sqlite = is_sqlite(options.url)
         self._listener: Listener | None = None
+        self._fence: Fence | None = None
         self._writer: Sessions
         self._reader: Sessions
         if self.is_sqlite:
@@ -116,6 +121,12 @@ class Database:
         if self._reader is not self._writer:
             await self._reader.close()
 
+    def fenced(self, fence: Fence) -> Database:
+        """The same database for somebody whose every transaction begins with `fence`, which may refuse it."""
+        twin = copy.copy(self)
+        twin._fence = fence
+        return twin
+
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Runs `work` in a transaction, again if the database asks for it, then wakes up who waits for its effects."""
         return await self._retry(self._writer, work)
@@ -127,6 +138,8 @@ class Database:
     async def _once(self, sessions: Sessions, work: Callable[[Transaction], Awaitable[T]]) -> T:
         async with sessions.begin() as session:
             transaction = Transaction(session, self._now())
+            if self._fence is not None and sessions is self._writer:
+                await self._fence(transaction)
             result = await work(transaction)
             try:
                 await session.commit()

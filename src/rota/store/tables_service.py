@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     Index,
     Integer,
@@ -26,8 +27,11 @@ nodes = Table(
     Column("roles", Json, nullable=False),
     Column("software_version", String(40), nullable=False, server_default=""),
     Column("status", String(20), nullable=False),
+    # What the node measures of itself.
+    Column("report", Json, nullable=False, server_default="{}"),
     Column("started_at", Instant, nullable=False),
     Column("last_heartbeat", Instant, nullable=False),
+    CheckConstraint("status IN ('active', 'joining', 'left')", name="status"),
     Index("ix_nodes_name", "name"),
 )
 
@@ -35,7 +39,7 @@ leases = Table(
     "leases",
     metadata,
     Column("name", String(100), primary_key=True),
-    Column("holder", String(200), nullable=False),
+    Column("holder", Id, nullable=False),
     Column("term", BigInteger, nullable=False),
     Column("acquired_at", Instant, nullable=False),
     Column("expires_at", Instant, nullable=False),

@@ -13,6 +13,7 @@ class Topic(StrEnum):
     SCHEDULES = "schedules"
     HISTORY = "history"
     LOGS = "logs"
+    CLUSTER = "cluster"
 
 
 class Wakeups:

@@ -58,7 +58,7 @@ def upgrade() -> None:
     op.create_table(
         "leases",
         sa.Column("name", sa.String(length=100), nullable=False),
-        sa.Column("holder", sa.String(length=200), nullable=False),
+        sa.Column("holder", Id(), nullable=False),
         sa.Column("term", sa.BigInteger(), nullable=False),
         sa.Column("acquired_at", Instant(), nullable=False),
         sa.Column("expires_at", Instant(), nullable=False),
@@ -72,8 +72,10 @@ def upgrade() -> None:
         sa.Column("roles", Json(), nullable=False),
         sa.Column("software_version", sa.String(length=40), server_default="", nullable=False),
         sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("report", Json(), server_default="{}", nullable=False),
         sa.Column("started_at", Instant(), nullable=False),
         sa.Column("last_heartbeat", Instant(), nullable=False),
+        sa.CheckConstraint("status IN ('active', 'joining', 'left')", name=op.f("ck_nodes_status")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_nodes")),
     )
     op.create_index("ix_nodes_name", "nodes", ["name"], unique=False)

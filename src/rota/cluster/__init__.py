@@ -1,0 +1,1 @@
+"""What makes a cluster of nodes: being known, leading, finding one another."""
