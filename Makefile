@@ -78,6 +78,10 @@ bench: $(VENV)/.installed servers ## measure against the budget
 chaos: $(VENV)/.installed servers ## kill owners at random and look for stranded work
 	$(BIN)/python -m tests.chaos $(ARGS)
 
+.PHONY: failover
+failover: $(VENV)/.installed servers ## kill the leader of a PostgreSQL cluster (Patroni) ten times under load
+	$(BIN)/python -m tests.failover $(ARGS)
+
 .PHONY: lock
 lock: ## resolve pyproject.toml into requirements/ (ARGS=--upgrade takes newer versions)
 	scripts/lock.sh $(ARGS)

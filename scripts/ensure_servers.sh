@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
 
-# Container tasks are tested against a real Podman; the example worker needs curl, the TLS tests openssl.
+# Container tasks are tested against a real Podman; the example worker needs curl, the TLS tests openssl. The database
+# cluster that loses its leader is Patroni on etcd; nodes find one another through dnsmasq and Serf.
 install_tools() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
     local missing=()
@@ -14,6 +15,11 @@ install_tools() {
     [ -e /bin/busybox ] || command -v busybox >/dev/null || missing+=(busybox-static)
     command -v curl >/dev/null || missing+=(curl)
     command -v openssl >/dev/null || missing+=(openssl)
+    command -v patroni >/dev/null || missing+=(patroni python3-etcd)
+    command -v etcd >/dev/null || missing+=(etcd-server)
+    command -v dnsmasq >/dev/null || missing+=(dnsmasq-base)
+    command -v serf >/dev/null || missing+=(serf)
+    command -v faketime >/dev/null || missing+=(faketime)
     [ "${#missing[@]}" = 0 ] && return 0
     echo "installing ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive

@@ -95,7 +95,7 @@ class PostgresServer:
 
     def _initialise(self, programs: Path) -> Address:
         self._directory = Path(tempfile.mkdtemp(prefix="rota-pg-", dir="/tmp"))
-        address = Address(_free_port(), secrets.token_hex(16), str(self._directory), str(programs))
+        address = Address(free_port(), secrets.token_hex(16), str(self._directory), str(programs))
         password_file = self._directory / "password"
         password_file.write_text(address.password)
         user = server_user()
@@ -107,7 +107,7 @@ class PostgresServer:
         arguments += ["--auth-local=trust", "--auth-host=scram-sha-256", "--encoding=UTF8", "--locale=C"]
         if self.fast:
             arguments.append("--no-sync")
-        command = _as_server_user([str(programs / "initdb"), *arguments])
+        command = as_server_user([str(programs / "initdb"), *arguments])
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         if done.returncode != 0:
             raise RuntimeError(f"initdb failed: {done.stderr.strip()}")
@@ -130,7 +130,7 @@ class PostgresServer:
             command += FAST_SETTINGS
         with (self._directory / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                _as_server_user(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                as_server_user(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
                 start_new_session=True,
             )  # fmt: skip
 
@@ -219,7 +219,7 @@ def _candidates() -> list[Path]:
 
 def _is_usable(directory: Path) -> bool:
     for program in ("initdb", "postgres", "psql"):
-        command = _as_server_user([str(directory / program), "--version"])
+        command = as_server_user([str(directory / program), "--version"])
         try:
             if subprocess.run(command, capture_output=True, check=False, cwd="/").returncode != 0:
                 return False
@@ -239,7 +239,7 @@ def server_user() -> pwd.struct_passwd | None:
     raise PostgresMissing("running as root, and there is neither a user postgres nor nobody to run a server")
 
 
-def _as_server_user(command: list[str]) -> list[str]:
+def as_server_user(command: list[str]) -> list[str]:
     """The command under the server's user, told to end when the process that starts it ends."""
     user = server_user()
     if user is None and shutil.which("setpriv") is None:
@@ -250,7 +250,8 @@ def _as_server_user(command: list[str]) -> list[str]:
     return [*prefix, *command]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port on the loopback address that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

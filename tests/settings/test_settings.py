@@ -161,6 +161,15 @@ def test_a_written_duration_is_read_back(seconds):
         ("postgres://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
         ("postgresql://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
         ("postgresql+asyncpg://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
+        ("postgresql://u:p@h/d?sslmode=require", "postgresql+asyncpg://u:p@h/d?ssl=require"),
+        (
+            "postgresql://u:p@a:5432,b,[::1]:5434/d",
+            "postgresql+asyncpg://u:p@/d?host=a,b,::1&port=5432,5432,5434&target_session_attrs=read-write",
+        ),
+        (
+            "postgresql://u:p@a,b/d?target_session_attrs=primary",
+            "postgresql+asyncpg://u:p@/d?target_session_attrs=primary&host=a,b&port=5432,5432",
+        ),
         ("sqlite:////tmp/a.db", "sqlite:////tmp/a.db"),
     ],
 )
@@ -168,7 +177,7 @@ def test_common_spellings_of_database_urls(given, url):
     assert choose_database_url(Settings(database_url=given)) == url
 
 
-@pytest.mark.parametrize("given", ["mysql://u:secret@h/d", "rota.db", "redis://h"])
+@pytest.mark.parametrize("given", ["mysql://u:secret@h/d", "rota.db", "redis://h", "postgresql://u:secret@a:x,b/d"])
 def test_other_databases_are_refused(given):
     with pytest.raises(InvalidInput, match="database_url") as caught:
         choose_database_url(Settings(database_url=given))

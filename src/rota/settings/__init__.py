@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rota.domain.errors import FieldError, InvalidInput
+from rota.settings.addresses import spread_hosts
 from rota.settings.values import (
     read_choice,
     read_count,
@@ -290,7 +291,12 @@ def normalize_database_url(url: str) -> str:
                 )
             ]
         )
-    return f"{drivers[scheme]}://{rest}"
+    if drivers[scheme] == "sqlite":
+        return f"sqlite://{rest}"
+    try:
+        return f"{drivers[scheme]}://{spread_hosts(rest)}"
+    except ValueError as problem:
+        raise InvalidInput.of([FieldError("database_url", f"the address is not allowed; {problem}")]) from None
 
 
 def choose_database_url(settings: Settings) -> str:

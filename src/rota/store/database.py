@@ -15,10 +15,11 @@ import structlog
 from sqlalchemy import Engine, Executable, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import StaticPool
 
 from rota.domain.errors import Unavailable
+from rota.store.connect import open_engine
 from rota.store.dialect import READER_SETTINGS, WRITER_SETTINGS, is_memory, is_sqlite, make_sqlite_url, prepare_sqlite
 from rota.store.listen import Listener
 from rota.store.refusals import explain_refusal, is_transient, is_unusable
@@ -175,15 +176,13 @@ class Database:
         return datetime.now(UTC) if self.is_sqlite else None
 
     def _open_postgres(self, settings: Mapping[str, str]) -> AsyncEngine:
-        return create_async_engine(
+        return open_engine(
             self.options.url,
-            # What is stored is the users': it has no place in an error or a log.
-            hide_parameters=True,
+            settings,
             pool_size=self.options.max_open_connections,
             # One more for the listener, which keeps its connection.
             max_overflow=1,
             pool_recycle=int(self.options.max_lifetime_seconds),
-            connect_args={"server_settings": dict(settings)},
         )
 
     def _open_sqlite(self, *, writes: bool) -> ThreadedSessions:

@@ -77,18 +77,23 @@ class Listener:
         while True:
             try:
                 return await self._connect()
-            except (DBAPIError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - the driver itself listens, and raises what it likes
                 log.warning("listener_reconnect_failed", reason=str(error)[:200])
             await asyncio.sleep(delay_seconds)
             delay_seconds = min(delay_seconds * 2, 5.0)
 
     async def _connect(self) -> AsyncConnection:
         connection = await self._engine.connect()
-        raw = (await connection.get_raw_connection()).driver_connection
-        if raw is None:
-            raise OSError("the database connection was closed")
-        await raw.add_listener(CHANNEL, self._hear)
-        raw.add_termination_listener(lambda _connection: self._ready.set())
+        try:
+            raw = (await connection.get_raw_connection()).driver_connection
+            if raw is None:
+                raise OSError("the database connection was closed")
+            await raw.add_listener(CHANNEL, self._hear)
+            raw.add_termination_listener(lambda _connection: self._ready.set())
+        except BaseException:
+            await connection.invalidate()
+            await connection.close()
+            raise
         return connection
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:

@@ -15,9 +15,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, pool
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from rota.domain.errors import Unavailable
+from rota.store.connect import open_engine
 from rota.store.dialect import is_missing, is_sqlite, lock_migrations, make_sqlite_url
 from rota.store.refusals import explain_refusal
 
@@ -115,7 +115,7 @@ def _run_on_sqlite(url: str, run: Callable[[Connection], T]) -> T:
 
 
 async def _run_on_postgres(url: str, run: Callable[[Connection], T]) -> T:
-    engine = create_async_engine(url, poolclass=pool.NullPool)
+    engine = open_engine(url, {}, poolclass=pool.NullPool)
     try:
         async with engine.begin() as connection:
             return await connection.run_sync(run)

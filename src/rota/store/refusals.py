@@ -6,19 +6,37 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+# What a server answers that led until now, or will only do so when it is promoted: it cannot write.
+_READ_ONLY = "25006"
 # Serialization failure, deadlock, lock not available; and what a server that stops or fails over answers:
-# connection failures, shutting down, starting up, cannot write on a standby that is being promoted.
-_TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "25006", "53300"})
+# shutting down, starting up, too many connections, read-only.
+_TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "53300", _READ_ONLY})
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same transaction may well succeed when it is tried again."""
     if not isinstance(error, DBAPIError):
         return isinstance(error, OSError | PoolTimeout)
-    state = str(getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or "")
+    state = _read_state(error.orig)
     if state in _TRANSIENT_STATES or state.startswith("08") or error.connection_invalidated:
         return True
     return "database is locked" in str(error.orig) or "connection is closed" in str(error.orig)
+
+
+def is_passing(refusal: Exception) -> bool:
+    """Whether a server that refused a connection may well take one later, or another server instead."""
+    state = _read_state(refusal)
+    return state in _TRANSIENT_STATES or state.startswith("08") or not state
+
+
+def is_read_only(error: DBAPIError) -> bool:
+    """Whether this connection leads to a server that does not lead (any more)."""
+    return _read_state(error.orig) == _READ_ONLY
+
+
+def _read_state(refusal: BaseException | None) -> str:
+    """The SQLSTATE, or nothing where the server did not come to answer."""
+    return str(getattr(refusal, "sqlstate", None) or getattr(refusal, "pgcode", None) or "")
 
 
 _UNUSABLE = ("readonly", "malformed", "not a database", "unable to open", "disk I/O", "disk is full")

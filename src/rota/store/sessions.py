@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable, RootTransaction
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction
+
+from rota.store.refusals import is_read_only
 
 T = TypeVar("T")
 
@@ -62,7 +65,13 @@ class PooledSessions:
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[PooledSession]:
         async with self._engine.connect() as connection:
-            yield PooledSession(connection, await connection.begin())
+            try:
+                yield PooledSession(connection, await connection.begin())
+            except DBAPIError as error:
+                if is_read_only(error):
+                    # The server has been demoted; the next connection finds the one that leads now.
+                    await connection.invalidate()
+                raise
 
     async def close(self) -> None:
         await self._engine.dispose()
