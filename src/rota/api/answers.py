@@ -49,7 +49,7 @@ def decode_cursor(cursor: str) -> str:
     return after
 
 
-def read_page_request(
+async def read_page_request(
     limit: Annotated[int, Query(ge=1, le=500)] = 20,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     cursor: Annotated[str | None, Query(max_length=200, description="`next_cursor` of the page before.")] = None,

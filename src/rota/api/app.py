@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import BaseRoute
 
 from rota import __version__
 from rota.api.access import Access
 from rota.api.context import Api
+from rota.api.dispatch import Dispatcher
 from rota.api.errors import PROBLEM_JSON, install_handlers
 from rota.api.identities import Identities
 from rota.api.options import ApiOptions
@@ -73,6 +74,7 @@ def make_api(engine: Engine, database: Database, options: ApiOptions | None = No
     # The older systems' clients know no prefix.
     app.include_router(router, include_in_schema=False)
     app.include_router(pages.router)
+    app.router.middleware_stack = Dispatcher(app.router, iter_route_contexts(app.routes))
     return app
 
 

@@ -43,7 +43,12 @@ def get_api(request: Request) -> Api:
     return api
 
 
-def get_namespace(
+# Dependencies are coroutines: the framework sends plain functions to a thread, which costs more than most requests do.
+async def provide_api(request: Request) -> Api:
+    return get_api(request)
+
+
+async def get_namespace(
     namespace: Annotated[str, Query(description="The tenant whose resources are meant.", max_length=63)] = "default",
 ) -> str:
     """The namespace that is asked for; one that the caller may not see does not exist."""
@@ -55,5 +60,5 @@ def get_namespace(
 
 # Who is asking, for endpoints that note it.
 Caller = Annotated[Principal, Depends(get_caller)]
-Context = Annotated[Api, Depends(get_api)]
+Context = Annotated[Api, Depends(provide_api)]
 Namespace = Annotated[str, Depends(get_namespace)]
