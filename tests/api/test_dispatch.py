@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from fastapi.routing import iter_route_contexts
 from starlette.routing import Match
@@ -26,7 +27,7 @@ async def test_the_dispatcher_finds_what_the_framework_finds(server: Server):
         for parts in depth:
             for method in ("GET", "POST", "PUT", "PATCH"):
                 path = "/".join((prefix, *parts)) or "/"
-                scope = {"type": "http", "path": path, "method": method, "headers": [], "root_path": ""}
+                scope: dict[str, Any] = {"type": "http", "path": path, "method": method, "headers": [], "root_path": ""}
                 expected = next((route for route in routes if route.matches(scope)[0] is Match.FULL), None)
                 found = dispatcher.find(path, method)
                 if expected is None:

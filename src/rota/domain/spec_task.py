@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from rota.domain.retry import RetryPolicy
@@ -232,8 +233,12 @@ def task_to_dict(task: TaskSpec) -> dict[str, Any]:
         written["map_over"] = task.map_over if isinstance(task.map_over, str) else list(task.map_over)
     if task.output != choose_output(task.kind, is_branch=task.is_branch):
         written["output"] = task.output
-    written |= _write_changed(task.retry, RetryPolicy(), _RETRY_FIELDS)
-    written |= _write_changed(task, _DEFAULT_TASK, _PLAIN_FIELDS)
+    for owner, (names, read, usual) in ((task.retry, _RETRY), (task, _PLAIN)):
+        values = read(owner)
+        # Most tasks leave most fields alone.
+        if values != usual:
+            changed = zip(names, values, usual, strict=True)
+            written |= {name: write_value(value) for name, value, default in changed if value != default}
     return written
 
 
@@ -243,11 +248,10 @@ _PLAIN_FIELDS = (
     *("queue_timeout_seconds", "limits", "isolation", "queue", "labels", "priority", "pool"),
     *("pool_slots", "concurrency_key", "env", "working_directory"),
 )
-_DEFAULT_TASK = TaskSpec(name="", kind="shell", action={})
-
-
-def _write_changed(owner: object, default: object, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: write_value(getattr(owner, name)) for name in names if getattr(owner, name) != getattr(default, name)}
+_read_retry = attrgetter(*_RETRY_FIELDS)
+_RETRY = (_RETRY_FIELDS, _read_retry, _read_retry(RetryPolicy()))
+_read_plain = attrgetter(*_PLAIN_FIELDS)
+_PLAIN = (_PLAIN_FIELDS, _read_plain, _read_plain(TaskSpec(name="", kind="shell", action={})))
 
 
 def write_value(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from rota.domain.schedule import schedule_to_dict
@@ -37,8 +38,12 @@ _DEFAULT = WorkflowSpec(name="")
 
 
 def content_hash(spec: WorkflowSpec) -> str:
-    """SHA-256 of the canonical definition. Pausing makes no new version, so `is_active` is not part of it."""
-    written = workflow_to_dict(spec)
-    written.pop("is_active", None)
+    """SHA-256 of the canonical definition."""
+    return hash_definition(workflow_to_dict(spec))
+
+
+def hash_definition(document: Mapping[str, Any]) -> str:
+    """SHA-256 of what `workflow_to_dict` wrote. Pausing makes no new version, so `is_active` is not part of it."""
+    written = {name: value for name, value in document.items() if name != "is_active"}
     text = json.dumps(written, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

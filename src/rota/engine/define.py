@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,14 +13,14 @@ from rota.domain.schedule import ScheduleSpec, initial_cursor, schedule_to_dict
 from rota.domain.schedule_plan import plan_fires
 from rota.domain.spec import TaskSpec, WorkflowSpec
 from rota.domain.spec_task import task_to_dict
-from rota.domain.spec_write import content_hash, workflow_to_dict
+from rota.domain.spec_write import content_hash, hash_definition, workflow_to_dict
 from rota.engine.advance import start_turns
 from rota.engine.core import Core
 from rota.engine.record import record
 from rota.engine.templates import check_task, has_template
 from rota.store import definitions, lanes, schedules, workflow_runs
 from rota.store.database import Transaction
-from rota.store.definitions import WorkflowRow
+from rota.store.definitions import NewVersion, WorkflowRow
 from rota.store.encoding import encode_json, to_microseconds
 from rota.store.lanes import Lane
 from rota.store.schedules import ScheduleRow
@@ -128,8 +128,19 @@ def _facts(spec: WorkflowSpec) -> dict[str, Any]:
 async def _add_version(core: Core, transaction: Transaction, workflow_id: str, number: int, spec: WorkflowSpec) -> None:
     _require_templates(spec)
     await _require_pools(transaction, spec)
-    lane_of = [_choose_lane(workflow_id, spec, task) for task in spec.tasks]
-    lane_ids = await lanes.ensure_lanes(transaction, lane_of)
+    lane_ids = await lanes.ensure_lanes(transaction, choose_lanes(workflow_id, spec))
+    version = plan_version(core, workflow_id, number, spec, lane_ids)
+    await definitions.insert_versions(transaction, [version])
+    await definitions.update_workflow(
+        transaction, workflow_id, {"current_version": number, "current_version_id": version.id}
+    )
+
+
+def plan_version(
+    core: Core, workflow_id: str, number: int, spec: WorkflowSpec, lane_ids: Mapping[Lane, int]
+) -> NewVersion:
+    """The rows of a version; `lane_ids` holds at least the lanes of its tasks."""
+    document = workflow_to_dict(spec)
     version_id, *task_ids = core.new_ids(1 + len(spec.tasks))
     ids = {task.name: task_id for task, task_id in zip(spec.tasks, task_ids, strict=True)}
     downstream = dict.fromkeys(ids, 0)
@@ -142,33 +153,27 @@ async def _add_version(core: Core, transaction: Transaction, workflow_id: str, n
             workflow_id,
             version_id,
             position,
-            *_task_columns(task),
+            *_task_columns(task, written),
             lane_ids[lane],
             lane.is_limited,
             task.is_teardown,
             len(task.depends_on),
             downstream[task.name],
         )
-        for position, (task, lane) in enumerate(zip(spec.tasks, lane_of, strict=True))
+        for position, (task, written, lane) in enumerate(
+            zip(spec.tasks, document["tasks"], choose_lanes(workflow_id, spec), strict=True)
+        )
     ]
     pairs = [(ids[task.name], ids[name]) for task in spec.tasks for name in task.depends_on]
-    dependency_ids = core.new_ids(len(pairs))
-    await definitions.insert_version(
-        transaction,
-        {
-            "new_id": version_id,
-            "owner": workflow_id,
-            "number": number,
-            "content_hash": content_hash(spec),
-            "spec": workflow_to_dict(spec),
-            "run_timeout_seconds": spec.run_timeout_seconds,
-        },
-        task_rows,
-        [(row_id, version_id, *pair) for row_id, pair in zip(dependency_ids, pairs, strict=True)],
-    )
-    await definitions.update_workflow(
-        transaction, workflow_id, {"current_version": number, "current_version_id": version_id}
-    )
+    dependencies = [(row_id, version_id, *pair) for row_id, pair in zip(core.new_ids(len(pairs)), pairs, strict=True)]
+    hashed = hash_definition(document)
+    row = (version_id, workflow_id, number, hashed, encode_json(document), spec.run_timeout_seconds)
+    return NewVersion(row, task_rows, dependencies)
+
+
+def choose_lanes(workflow_id: str, spec: WorkflowSpec) -> list[Lane]:
+    """The lane of each task."""
+    return [_choose_lane(workflow_id, spec, task) for task in spec.tasks]
 
 
 def _choose_lane(workflow_id: str, spec: WorkflowSpec, task: TaskSpec) -> Lane:
@@ -183,11 +188,11 @@ def _choose_lane(workflow_id: str, spec: WorkflowSpec, task: TaskSpec) -> Lane:
     )
 
 
-def _task_columns(task: TaskSpec) -> tuple[Any, ...]:
+def _task_columns(task: TaskSpec, document: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         task.name,
         task.kind,
-        encode_json(task_to_dict(task)),
+        encode_json(document),
         task.trigger_rule,
         task.retry.retry_count,
         task.max_deliveries,
@@ -213,16 +218,18 @@ def _require_templates(spec: WorkflowSpec) -> None:
 
 async def _require_pools(transaction: Transaction, spec: WorkflowSpec) -> None:
     wanted = {task.pool for task in spec.tasks if task.pool is not None}
-    if not wanted:
-        return
-    existing = await lanes.find_pools(transaction, spec.namespace, wanted)
+    existing = await lanes.find_pools(transaction, spec.namespace, wanted) if wanted else set()
     errors = [
-        FieldError(f"tasks[{position}].pool", f"there is no pool {task.pool}: create it first (PUT /pools/{task.pool})")
+        FieldError(f"tasks[{position}].pool", explain_missing_pool(task.pool))
         for position, task in enumerate(spec.tasks)
         if task.pool is not None and task.pool not in existing
     ]
     if errors:
         raise InvalidInput.of(errors)
+
+
+def explain_missing_pool(pool: str) -> str:
+    return f"there is no pool {pool}: create it first (PUT /pools/{pool})"
 
 
 async def _save_schedules(core: Core, transaction: Transaction, workflow_id: str, spec: WorkflowSpec) -> None:
@@ -233,7 +240,7 @@ async def _save_schedules(core: Core, transaction: Transaction, workflow_id: str
     now = await schedules.read_now(transaction)
     kept = list(zip(existing, spec.schedules, strict=False))
     changed = [
-        _arm(row.id, rule, spec.is_active, now, row)
+        arm_schedule(row.id, rule, spec.is_active, now, row)
         for row, rule in kept
         if row.spec != schedule_to_dict(rule) or row.is_active != spec.is_active
     ]
@@ -244,7 +251,7 @@ async def _save_schedules(core: Core, transaction: Transaction, workflow_id: str
         ids = core.new_ids(len(fresh))
         rows = []
         for position, (schedule_id, rule) in enumerate(zip(ids, fresh, strict=True), start=len(existing)):
-            armed = _arm(schedule_id, rule, spec.is_active, now)
+            armed = arm_schedule(schedule_id, rule, spec.is_active, now)
             rows.append((armed[0], workflow_id, position, *armed[1:]))
         await schedules.insert_schedules(transaction, rows)
     if len(existing) > len(spec.schedules):
@@ -252,7 +259,7 @@ async def _save_schedules(core: Core, transaction: Transaction, workflow_id: str
     transaction.wake(Topic.SCHEDULES)
 
 
-def _arm(
+def arm_schedule(
     schedule_id: str, rule: ScheduleSpec, is_active: bool, now: datetime, row: ScheduleRow | None = None
 ) -> tuple[Any, ...]:
     """id, spec, is_active, anchor, cursor and next wake-up of a rule that is decided from now on."""
@@ -272,7 +279,9 @@ async def set_active(core: Core, transaction: Transaction, workflow: WorkflowRow
     if not rows:
         return
     now = await schedules.read_now(transaction)
-    changed = [_arm(row.id, core.read_schedule(row), is_active, now, row) for row in rows if row.is_active != is_active]
+    changed = [
+        arm_schedule(row.id, core.read_schedule(row), is_active, now, row) for row in rows if row.is_active != is_active
+    ]
     if changed:
         await schedules.change_schedules(transaction, changed)
         transaction.wake(Topic.SCHEDULES)

@@ -23,7 +23,7 @@ from rota.domain.work import (
     ReportResult,
     WorkerIdentity,
 )
-from rota.engine import cancel, claim, complete, define, explain, fire, prune, reap, renew, retry, submit
+from rota.engine import cancel, claim, complete, define, explain, fire, jobs, prune, reap, renew, retry, submit
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
 from rota.engine.core import Core, EngineOptions
@@ -31,6 +31,7 @@ from rota.engine.define import Defined
 from rota.engine.explain import Explanation
 from rota.engine.fire import FireReport
 from rota.engine.gather import Gatherer
+from rota.engine.jobs import CreatedJob
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
@@ -78,6 +79,7 @@ class Engine:
             self._serve_workers, lanes=lanes, weigh=lambda call: 1 + len(call.reports) + call.limit
         )
         self._submissions: Gatherer[RunRequest, SubmittedRun] = Gatherer(self.submit_many, lanes=lanes)
+        self._jobs: Gatherer[WorkflowSpec, CreatedJob] = Gatherer(self.create_jobs, lanes=lanes)
 
     def fenced(self, fence: Fence) -> Engine:
         """An engine for duties that only one node may do: `fence` begins each of its transactions."""
@@ -88,6 +90,14 @@ class Engine:
     async def create_workflow(self, spec: WorkflowSpec) -> Defined:
         """Saves a new workflow or job."""
         return await self.database.transact(lambda tx: define.create_workflow(self._core, tx, spec))
+
+    async def create_job(self, spec: WorkflowSpec) -> CreatedJob:
+        """Saves a job and starts it if it has no schedule, sharing a transaction with other calls of the moment."""
+        return await self._jobs.call(spec)
+
+    async def create_jobs(self, specs: Sequence[WorkflowSpec]) -> Sequence[CreatedJob]:
+        """Saves jobs and starts those without a schedule, all or none."""
+        return await self.database.transact(lambda tx: jobs.create_jobs(self._core, tx, specs))
 
     async def apply_workflow(self, spec: WorkflowSpec, *, expected_version: int | None = None) -> Defined:
         """Creates or changes the workflow of this name."""

@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], datetime]
 SQLITE_READERS = 4
+# The code of the error that leaves open whether something was done.
+OUTCOME_UNKNOWN = "outcome_unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class Database:
         else:
             engine = self._open_postgres(WRITER_SETTINGS)
             self._writer = PooledSessions(engine)
-            self._reader = PooledSessions(self._open_postgres(READER_SETTINGS))
+            # Reading needs no transaction, and two trips to the server less without one.
+            self._reader = PooledSessions(self._open_postgres(READER_SETTINGS, isolation_level="AUTOCOMMIT"))
             self._listener = Listener(engine, self.wakeups)
 
     async def open(self) -> None:
@@ -146,7 +149,8 @@ class Database:
                 await session.commit()
             except (DBAPIError, OSError) as error:
                 # It may or may not have been committed: doing it again could do it twice.
-                raise Unavailable(f"the database was lost while it committed: {error}") from error
+                reason = f"the database was lost while it committed: {error}"
+                raise Unavailable(reason, code=OUTCOME_UNKNOWN) from error
         transaction.finish()
         if transaction.topics:
             self.wakeups.call(transaction.topics)
@@ -175,10 +179,11 @@ class Database:
         # SQLite lives on this host and has no clock but this one.
         return datetime.now(UTC) if self.is_sqlite else None
 
-    def _open_postgres(self, settings: Mapping[str, str]) -> AsyncEngine:
+    def _open_postgres(self, settings: Mapping[str, str], **options: Any) -> AsyncEngine:
         return open_engine(
             self.options.url,
             settings,
+            **options,
             pool_size=self.options.max_open_connections,
             # One more for the listener, which keeps its connection.
             max_overflow=1,

@@ -10,19 +10,21 @@ from typing import Any
 from sqlalchemy import (
     Boolean,
     Float,
+    Insert,
     Integer,
     String,
     Text,
     bindparam,
     delete,
     insert,
+    literal,
     select,
     update,
 )
 
 from rota.domain.ids import is_uuid
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, batch, insert_new, within
+from rota.store.dialect import NOW, Id, batch, constant, insert_new, within
 from rota.store.encoding import encode_rows
 from rota.store.tables import task_dependencies, tasks, workflow_versions, workflows
 
@@ -100,6 +102,28 @@ async def insert_workflow(transaction: Transaction, values: dict[str, Any]) -> b
     return await transaction.row(_INSERT, values) is not None
 
 
+_new_jobs = batch(
+    "new_jobs",
+    id=Id(),
+    namespace=String(200),
+    name=String(200),
+    description=Text(),
+    tags=Text(),
+    is_active=Boolean(),
+    max_active_runs=Integer(),
+    current_version_id=Id(),
+)
+_INSERT_JOBS = insert(workflows).from_select(
+    [*_new_jobs.c.keys(), "kind", "current_version", "created_at", "updated_at"],
+    select(*_new_jobs.c, constant("job"), literal(1), NOW, NOW),
+)
+
+
+async def insert_jobs(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Creates jobs at their first version: id, namespace, name, description, tags, activity, limit, version."""
+    await _insert_rows(transaction, _INSERT_JOBS, "new_jobs", rows)
+
+
 async def update_workflow(transaction: Transaction, workflow_id: str, values: dict[str, Any]) -> None:
     """Changes columns of a workflow and counts the change."""
     statement = update(workflows).where(_w.id == workflow_id).values(**values, version=_w.version + 1, updated_at=NOW)
@@ -119,14 +143,17 @@ async def delete_workflow(transaction: Transaction, workflow_id: str) -> None:
     await transaction.run(delete(workflows).where(_w.id == workflow_id))
 
 
-_INSERT_VERSION = insert(workflow_versions).values(
-    id=bindparam("new_id", type_=Id()),
-    workflow_id=bindparam("owner", type_=Id()),
-    number=bindparam("number"),
-    content_hash=bindparam("content_hash"),
-    spec=bindparam("spec"),
-    run_timeout_seconds=bindparam("run_timeout_seconds"),
-    created_at=NOW,
+_new_versions = batch(
+    "new_versions",
+    id=Id(),
+    workflow_id=Id(),
+    number=Integer(),
+    content_hash=String(64),
+    spec=Text(),
+    run_timeout_seconds=Float(),
+)
+_INSERT_VERSIONS = insert(workflow_versions).from_select(
+    [*_new_versions.c.keys(), "created_at"], select(*_new_versions.c, NOW)
 )
 _new_tasks = batch(
     "new_tasks",
@@ -156,20 +183,32 @@ _INSERT_DEPENDENCIES = insert(task_dependencies).from_select(
 ROWS_PER_STATEMENT = 1000
 
 
-async def insert_version(
-    transaction: Transaction,
-    version: dict[str, Any],
-    task_rows: Sequence[tuple[Any, ...]],
-    dependency_rows: Sequence[tuple[str, str, str, str]],
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """The rows of a version: its own, those of its tasks and of their dependencies."""
+
+    row: tuple[Any, ...]
+    tasks: Sequence[tuple[Any, ...]]
+    dependencies: Sequence[tuple[str, str, str, str]] = ()
+
+    @property
+    def id(self) -> str:
+        return str(self.row[0])
+
+
+async def insert_versions(transaction: Transaction, versions: Sequence[NewVersion]) -> None:
+    """Writes versions with their tasks and dependencies."""
+    await _insert_rows(transaction, _INSERT_VERSIONS, "new_versions", [version.row for version in versions])
+    await _insert_rows(transaction, _INSERT_TASKS, "new_tasks", [row for new in versions for row in new.tasks])
+    dependencies = [row for new in versions for row in new.dependencies]
+    await _insert_rows(transaction, _INSERT_DEPENDENCIES, "new_dependencies", dependencies)
+
+
+async def _insert_rows(
+    transaction: Transaction, statement: Insert, parameter: str, rows: Sequence[tuple[Any, ...]]
 ) -> None:
-    """Writes a version with its tasks and dependencies."""
-    await transaction.run(_INSERT_VERSION, version)
-    for start in range(0, len(task_rows), ROWS_PER_STATEMENT):
-        part = task_rows[start : start + ROWS_PER_STATEMENT]
-        await transaction.run(_INSERT_TASKS, {"new_tasks": encode_rows(part)})
-    for start in range(0, len(dependency_rows), ROWS_PER_STATEMENT):
-        rows = dependency_rows[start : start + ROWS_PER_STATEMENT]
-        await transaction.run(_INSERT_DEPENDENCIES, {"new_dependencies": encode_rows(rows)})
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        await transaction.run(statement, {parameter: encode_rows(rows[start : start + ROWS_PER_STATEMENT])})
 
 
 _v = workflow_versions.c

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -10,22 +11,26 @@ from fastapi import APIRouter, Query, Response
 
 from rota.api import views
 from rota.api.access import require_namespace
-from rota.api.answers import PageQuery, answer, answer_page, read_states
-from rota.api.context import Api, Context, Namespace
+from rota.api.answers import JSON, PageQuery, answer, answer_page, read_states
+from rota.api.context import Context, Namespace
+from rota.api.idempotency import OnlyOnce
 from rota.api.lookup import require_job, require_workflow
 from rota.api.permissions import needs
+from rota.api.quick import encode_created, encode_created_one
 from rota.api.requests import LimitedRoute
 from rota.api.routes.runs import StatusQuery
+from rota.api.schemas import jobs as shapes
 from rota.api.schemas.base import Page
-from rota.api.schemas.definitions import JobDefinition
-from rota.api.schemas.jobs import CreatedJob, Job, JobExecution, JobStatus
+from rota.api.schemas.definitions import JobDefinition, JobDefinitions
+from rota.api.schemas.jobs import Job, JobExecution, JobStatus
 from rota.api.schemas.runs import CancelBody
 from rota.domain.access import Permission
-from rota.domain.errors import Conflict
+from rota.domain.errors import Conflict, FieldError, InvalidInput
 from rota.domain.job import parse_job
+from rota.domain.job_bulk import MOST_JOBS, parse_jobs
 from rota.domain.schedule import SCHEDULE_FIELDS
+from rota.domain.spec import WorkflowSpec
 from rota.domain.states import RunState, name_state
-from rota.engine.submit import RunRequest
 from rota.store.database import Transaction
 from rota.store.reads import jobs, runs
 from rota.store.reads.jobs import JobFilter
@@ -34,30 +39,67 @@ from rota.store.reads.pages import Listing
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=LimitedRoute)
 
 
-@router.post("", status_code=201, response_model=CreatedJob)
+@router.post("", status_code=201, response_model=shapes.CreatedJob)
 @needs(Permission.EDIT)
-async def create_job(api: Context, namespace: Namespace, data: JobDefinition) -> Response:
+async def create_job(api: Context, namespace: Namespace, data: JobDefinition, once: OnlyOnce) -> Response:
     """Saves a job: to be run now, once at a time, or on a schedule."""
-    # Only what has a time is checked against the clock.
-    spec = parse_job(data, now=await api.read_time() if SCHEDULE_FIELDS.intersection(data) else None)
-    if data.get("namespace") is None:
-        spec = replace(spec, namespace=namespace)
-    require_namespace(spec.namespace)
-    defined = await api.engine.create_workflow(spec)
-    run_id = None if spec.schedules else await _start(api, defined.id)
-    created = CreatedJob(
-        id=defined.id, job_id=defined.id, name=spec.name or defined.id, status="pending", run_id=run_id
+
+    async def create() -> Response:
+        # Only what has a time is checked against the clock.
+        spec = parse_job(data, now=await api.read_time() if SCHEDULE_FIELDS.intersection(data) else None)
+        try:
+            created = await api.engine.create_job(_place(spec, data, namespace))
+        except InvalidInput as error:
+            raise _tell_single(error) from error
+        return Response(encode_created_one(created), 201, {"Location": f"/api/v1/jobs/{created.id}"}, JSON)
+
+    return await once(create)
+
+
+@router.post("/bulk", status_code=201, response_model=shapes.CreatedJobs)
+@needs(Permission.EDIT)
+async def create_jobs(api: Context, namespace: Namespace, data: JobDefinitions, once: OnlyOnce) -> Response:
+    """Saves up to 1,000 jobs, all or none."""
+
+    async def create() -> Response:
+        items = _read_items(data)
+        batch = parse_jobs(items, now=await api.read_time())
+        if batch.errors:
+            raise InvalidInput.of(batch.errors)
+        specs = [_place(spec, item, namespace) for spec, item in zip(batch.specs, items, strict=True)]
+        created = await api.engine.create_jobs(specs)
+        return Response(encode_created(created), 201, media_type=JSON)
+
+    return await once(create)
+
+
+def _read_items(data: Mapping[str, Any]) -> list[Any]:
+    unknown = sorted(set(data) - {"jobs"})
+    if unknown:
+        raise InvalidInput.of([FieldError(name[:100], "there is no such field") for name in unknown])
+    items = data.get("jobs")
+    if not isinstance(items, list) or not 0 < len(items) <= MOST_JOBS:
+        raise InvalidInput.of([FieldError("jobs", f"expected a list of 1 to {MOST_JOBS:,} jobs")])
+    return items
+
+
+def _place(spec: WorkflowSpec, data: Mapping[str, Any], namespace: str) -> WorkflowSpec:
+    """The job in the caller's namespace, unless it names one."""
+    placed = spec if data.get("namespace") is not None else replace(spec, namespace=namespace)
+    require_namespace(placed.namespace)
+    return placed
+
+
+def _tell_single(error: InvalidInput) -> InvalidInput:
+    """The engine names faults by the place of their job, and here is only one."""
+    # A template that cannot be read has no field.
+    places = {"jobs[0]": "command"}
+    return InvalidInput.of(
+        [
+            FieldError(places.get(fault.field) or fault.field.removeprefix("jobs[0]."), fault.reason)
+            for fault in error.errors
+        ]
     )
-    return answer(created, 201, {"Location": f"/api/v1/jobs/{defined.id}"})
-
-
-async def _start(api: Api, job_id: str) -> str | None:
-    """Runs a new job; one that cannot be run is not left behind."""
-    try:
-        return (await api.engine.submit(RunRequest(job_id))).id
-    except BaseException:
-        await api.engine.delete_workflow(job_id)
-        raise
 
 
 @router.get("", response_model=Page[Job])

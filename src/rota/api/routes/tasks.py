@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Response
 
 from rota.api import definition, views
 from rota.api.answers import PageQuery, answer, answer_page
-from rota.api.context import Context, Namespace
+from rota.api.context import Api, Context, Namespace
+from rota.api.idempotency import OnlyOnce
 from rota.api.lookup import read_id, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
@@ -32,8 +35,12 @@ async def list_tasks(api: Context, namespace: Namespace, workflow: str) -> Respo
 
 @router.post("/workflows/{workflow}/tasks", status_code=201, response_model=Task)
 @needs(Permission.EDIT)
-async def add_task(api: Context, namespace: Namespace, workflow: str, data: TaskDefinition) -> Response:
+async def add_task(api: Context, namespace: Namespace, workflow: str, data: TaskDefinition, once: OnlyOnce) -> Response:
     """Adds a task, which makes a new version."""
+    return await once(lambda: _add_task(api, namespace, workflow, data))
+
+
+async def _add_task(api: Api, namespace: str, workflow: str, data: dict[str, Any]) -> Response:
     found = await require_workflow(api, namespace, workflow)
     current = await definition.read_current(api, found)
     await definition.change(api, found, {"tasks": [*current.get("tasks", []), data]})

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from rota.api import definition, views
 from rota.api.answers import PageQuery, answer, answer_page
 from rota.api.context import Api, Context, Namespace
+from rota.api.idempotency import OnlyOnce
 from rota.api.lookup import require_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
@@ -39,11 +40,15 @@ router = APIRouter(tags=["workflows"], route_class=LimitedRoute)
 
 @router.post("/workflows", status_code=201, response_model=Workflow)
 @needs(Permission.EDIT)
-async def create_workflow(api: Context, namespace: Namespace, data: WorkflowDefinition) -> Response:
+async def create_workflow(api: Context, namespace: Namespace, data: WorkflowDefinition, once: OnlyOnce) -> Response:
     """Saves a new workflow, with its tasks or without any yet."""
-    spec = definition.parse(data, namespace, now=await api.read_time())
-    defined = await api.engine.create_workflow(spec)
-    return await _answer_one(api, defined.id, status=201)
+
+    async def create() -> Response:
+        spec = definition.parse(data, namespace, now=await api.read_time())
+        defined = await api.engine.create_workflow(spec)
+        return await _answer_one(api, defined.id, status=201)
+
+    return await once(create)
 
 
 @router.get("/workflows", response_model=Page[Workflow])
@@ -133,10 +138,13 @@ async def delete_workflow(api: Context, namespace: Namespace, workflow: str) -> 
 @router.post("/workflows/{workflow}/trigger", status_code=201, response_model=Run)
 @needs(Permission.OPERATE)
 async def trigger_workflow(
-    api: Context, namespace: Namespace, workflow: str, body: TriggerBody | None = None
+    api: Context, namespace: Namespace, workflow: str, once: OnlyOnce, body: TriggerBody | None = None
 ) -> Response:
     """Starts a run of the current version."""
-    body = body or TriggerBody()
+    return await once(lambda: _trigger(api, namespace, workflow, body or TriggerBody()))
+
+
+async def _trigger(api: Api, namespace: str, workflow: str, body: TriggerBody) -> Response:
     found = await require_workflow(api, namespace, workflow)
     current = await definition.read_spec(api, found)
     logical_at = body.logical_date

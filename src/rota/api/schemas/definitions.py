@@ -10,6 +10,7 @@ from pydantic import Field, WithJsonSchema
 
 from rota.api.schemas.base import Body, FieldFault, Shape
 from rota.domain.job import JOB_FIELDS
+from rota.domain.job_bulk import MOST_JOBS
 from rota.domain.spec_parse import WORKFLOW_FIELDS
 from rota.domain.spec_task import TASK_FIELDS
 
@@ -88,6 +89,26 @@ JobDefinition = Annotated[
     ),
     WithJsonSchema(
         _describe_object("JobDefinition", frozenset(JOB_FIELDS), [], "One action: now, once, or on a schedule.")
+    ),
+]
+JobDefinitions = Annotated[
+    dict[str, Any],
+    FromBody(openapi_examples={"two": {"value": {"jobs": [{"command": "echo 1"}, {"command": "echo 2"}]}}}),
+    WithJsonSchema(
+        {
+            "title": "JobDefinitions",
+            "type": "object",
+            "properties": {
+                "jobs": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": MOST_JOBS,
+                    "items": _describe_object("JobDefinition", frozenset(JOB_FIELDS), [], "One job, as in POST /jobs."),
+                }
+            },
+            "required": ["jobs"],
+            "additionalProperties": False,
+        }
     ),
 ]
 

@@ -71,6 +71,13 @@ class CreatedJob(Shape):
     run_id: str | None = Field(description="The run that has been started, if it is to run now.")
 
 
+class CreatedJobs(Shape):
+    """The jobs that were created, in the order in which they were sent."""
+
+    items: list[CreatedJob]
+    total: int
+
+
 class JobStatus(Shape):
     id: str
     job_id: str
