@@ -118,8 +118,9 @@ def _check_task_run(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any])
         yield from (f"{name}: {fault}" for fault in _check_waiting(snapshot, run, row, rows))
     if row.status == "queued" and (row.claim_rank is None or run.status != "running"):
         yield f"{name} cannot be claimed"
-    if row.status == "running" and (row.lease_expires_at is None or not row.worker_id or not row.incarnation):
-        yield f"{name} has no owner"
+    is_leased = row.lease_expires_at is not None and row.worker_id and row.incarnation
+    if row.status == "running" and bool(is_leased) == (row.holder is not None):
+        yield f"{name} has not exactly one owner"
     if row.status == "retrying" and row.due_at is None:
         yield f"{name} will never be due"
     kept = sorted(entry.attempt for entry in snapshot.attempts[row.id])

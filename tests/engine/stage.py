@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Executable, insert, select
 
-from rota.domain.spec import WorkflowSpec
+from rota.domain.spec import ACTION_FIELDS, WorkflowSpec
 from rota.domain.spec_parse import parse_workflow
 from rota.domain.work import Assignment, Finished, Registration, ReportResult, WorkerIdentity
 from rota.engine.core import EngineOptions
@@ -42,7 +42,7 @@ class Clock:
 
 def task(name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
     """A task in the words of the definition."""
-    action = {} if {"http", "python", "container"} & fields.keys() else {"command": "true"}
+    action = {} if ACTION_FIELDS.keys() & fields.keys() else {"command": "true"}
     return {"name": name, **action, **({"depends_on": list(depends_on)} if depends_on else {}), **fields}
 
 

@@ -10,8 +10,11 @@ from itertools import pairwise
 from sqlalchemy import text, update
 
 from rota.domain.errors import Conflict
+from rota.domain.states import Holder
 from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
+from rota.engine.held import HeldEnd, finish_held
 from rota.engine.submit import RunRequest
+from rota.store import gates
 from rota.store.tables import task_runs, workflow_runs
 from tests.engine.stage import LEASE_SECONDS, Clock, Stage, open_stage, task
 from tests.store.plans import find_scans, record_statements
@@ -48,6 +51,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     stage.clock.advance(6)
     await engine.release_due()
     await _lose_and_leave(stage, worker)
+    await _pass_gates(stage)
     stage.clock.advance(60)
     await engine.fire()
     await engine.find_next_due()
@@ -73,6 +77,27 @@ async def _lose_and_leave(stage: Stage, worker: WorkerIdentity) -> None:
     await engine.leave(other)
     await engine.explain_task_run(item.task_run_id)
     await engine.cancel_task_run(item.task_run_id)
+
+
+async def _pass_gates(stage: Stage) -> None:
+    """Conditions, and what the engine holds itself."""
+    core = stage.engine._core
+    worker = await stage.register()
+    run_id = await stage.start(
+        task("a"),
+        task("b", "a", when="tasks.a.status == 'failed'"),
+        task("c", "a", when="true", retry_count=1, retry_delay_seconds=5),
+        name="gated",
+    )
+    await stage.work(worker, {"c": "failed"})
+    stage.clock.advance(6)
+    assert await stage.engine.release_due() >= 1
+    c = await stage.task_run_id(run_id, "c")
+    await stage.database.transact(lambda tx: gates.hold(tx, [gates.Hold(c, Holder.WAIT, due_seconds=1)]))
+    stage.clock.advance(2)
+    (due,) = await stage.database.transact(lambda tx: gates.find_due(tx, 10))
+    end = HeldEnd(due.id, due.attempt, Holder.WAIT, "success")
+    assert len(await stage.database.transact(lambda tx: finish_held(core, tx, [end]))) == 1
 
 
 async def _load(stage: Stage) -> None:

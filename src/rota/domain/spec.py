@@ -80,6 +80,12 @@ class TaskSpec:
     working_directory: str | None = None
     output: OutputKind = "none"
 
+    @property
+    def is_gated(self) -> bool:
+        """Whether the engine looks at the task, when it is ready, before a worker may have it."""
+        conditions = (self.when, self.map_over, self.concurrency_key)
+        return self.kind not in WORKER_KINDS or any(condition is not None for condition in conditions)
+
 
 @dataclass(frozen=True, slots=True)
 class RunTrigger:

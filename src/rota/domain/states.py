@@ -37,6 +37,15 @@ class WorkerState(StrEnum):
     INACTIVE = "inactive"
 
 
+class Holder(StrEnum):
+    """What a running task run waits for when the engine looks after it and no worker does."""
+
+    ITEMS = "items"
+    RUN = "run"
+    WAIT = "wait"
+    APPROVAL = "approval"
+
+
 @dataclass(frozen=True, slots=True)
 class StateFacts:
     """What a state means to a reader: is the work over, in which colour is it shown, and why is it so."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from rota.domain.rules import OUTCOME_COUNTER
 from rota.domain.states import TaskState
-from rota.engine.core import Core
+from rota.engine.core import Core, Ended
+from rota.engine.gate import pass_gate
 from rota.engine.record import note_run, note_task
 from rota.store import releases, task_runs, workflow_runs
 from rota.store.database import Transaction
@@ -16,54 +17,74 @@ from rota.store.history import Change
 from rota.store.wakeups import Topic
 from rota.store.workflow_runs import Settled
 
-
-class Ended(NamedTuple):
-    """A task run that became final in this transaction."""
-
-    run_id: str
-    task_id: str
-    status: str
-    downstream_count: int
-    is_teardown: bool
+# Runs that end as soon as they start make room for others. Beyond so many in a row, the reaper gives the turns.
+MAX_TURN_ROUNDS = 20
 
 
-async def advance(core: Core, transaction: Transaction, ended: Sequence[Ended]) -> list[Change]:
+@dataclass(slots=True)
+class _Wave:
+    """What is still to be followed up, and what has changed so far."""
+
+    ended: list[Ended]
+    # Gated task runs that were queued in this transaction.
+    ready: list[str]
+    changes: list[Change] = field(default_factory=list)
+
+
+async def advance(
+    core: Core, transaction: Transaction, ended: Sequence[Ended], ready: Sequence[str] = ()
+) -> list[Change]:
     """Counts ends for those that wait for them, decides those, and ends runs of which nothing remains.
 
-    The runs must be locked. Returns the changes of state, for the caller to record with its own.
+    `ready` are the gated task runs that the caller has queued. The runs must be locked. Returns the changes of state,
+    for the caller to record after its own.
     """
-    changes: list[Change] = []
-    tallies: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    wave = list(ended)
-    while wave:
-        for end in wave:
-            tally = tallies[end.run_id]
-            tally[0] += 1
-            tally[1] += end.status in ("failed", "cancelled") and not end.is_teardown
-        wave = await _release(transaction, wave, changes)
-    if tallies:
+    wave = _Wave(list(ended), list(ready))
+    for turn in range(MAX_TURN_ROUNDS):
+        tallies = await _follow(core, transaction, wave)
+        if not tallies:
+            break
         settled = await workflow_runs.count_down(
             transaction, [(run_id, total, failed) for run_id, (total, failed) in sorted(tallies.items())]
         )
-        changes += await _end_runs(transaction, settled)
-    return changes
+        done = await _end_runs(transaction, settled, wave)
+        if turn < MAX_TURN_ROUNDS - 1:
+            await _give_turns(transaction, done, wave)
+    return wave.changes
 
 
-async def _release(transaction: Transaction, wave: Iterable[Ended], changes: list[Change]) -> list[Ended]:
-    """One step down the graph; returns the task runs that became final by it."""
-    counts = [_count(end) for end in wave if end.downstream_count]
+async def _follow(core: Core, transaction: Transaction, wave: _Wave) -> dict[str, list[int]]:
+    """Goes down the graphs until nothing more follows; how many ended in each run, and how many of these failed."""
+    tallies: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    while wave.ended or wave.ready:
+        if wave.ready:
+            passed = await pass_gate(core, transaction, wave.ready)
+            wave.ended += passed.ended
+            wave.changes += passed.changes
+        ended, wave.ended, wave.ready = wave.ended, [], []
+        for end in ended:
+            tally = tallies[end.run_id]
+            tally[0] += 1
+            tally[1] += end.status in ("failed", "cancelled") and not end.is_teardown
+        await _release(transaction, ended, wave)
+    return tallies
+
+
+async def _release(transaction: Transaction, ended: Iterable[Ended], wave: _Wave) -> None:
+    """One step down the graph."""
+    counts = [_count(end) for end in ended if end.downstream_count]
     if not counts:
-        return []
-    following: list[Ended] = []
+        return
     for row in await releases.release_dependents(transaction, counts):
         if row.status == "pending":
             continue
-        changes.append(note_task(row.id, row.run_id, row.namespace, "pending", row.status))
+        wave.changes.append(note_task(row.id, row.run_id, row.namespace, "pending", row.status))
         if row.status == "queued":
             transaction.wake(Topic.QUEUE)
+            if row.is_gated:
+                wave.ready.append(row.id)
         else:
-            following.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
-    return following
+            wave.ended.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
 
 
 def _count(end: Ended) -> tuple[str, str, int, int, int]:
@@ -71,19 +92,25 @@ def _count(end: Ended) -> tuple[str, str, int, int, int]:
     return (end.run_id, end.task_id, int(counter == "succeeded"), int(counter == "failed"), int(counter == "skipped"))
 
 
-async def _end_runs(transaction: Transaction, settled: Sequence[Settled]) -> list[Change]:
+async def _end_runs(transaction: Transaction, settled: Sequence[Settled], wave: _Wave) -> list[Settled]:
+    """Ends those of which nothing remains, and returns them."""
     done = [run for run in settled if run.remaining == 0]
     outcomes = {run.id: run.status for run in done if run.status != "running"}
     unclear = [run for run in done if run.status == "running"]
     if unclear:
         outcomes |= await _decide_outcomes(transaction, unclear)
         await workflow_runs.end_runs(transaction, [(run.id, outcomes[run.id]) for run in unclear])
-    changes = [
+    wave.changes += [
         note_run(run.id, run.namespace, "running", outcomes[run.id], {"workflow_id": run.workflow_id}) for run in done
     ]
+    return done
+
+
+async def _give_turns(transaction: Transaction, done: Sequence[Settled], wave: _Wave) -> None:
     for workflow_id in sorted({run.workflow_id for run in done if run.is_limited}):
-        changes += await start_turns(transaction, workflow_id)
-    return changes
+        changes, ready = await _start_runs(transaction, workflow_id)
+        wave.changes += changes
+        wave.ready += ready
 
 
 async def _decide_outcomes(transaction: Transaction, runs: Sequence[Settled]) -> dict[str, str]:
@@ -99,15 +126,20 @@ async def _decide_outcomes(transaction: Transaction, runs: Sequence[Settled]) ->
     return outcomes
 
 
-async def start_turns(transaction: Transaction, workflow_id: str) -> list[Change]:
-    """Starts waiting runs of a workflow for which there is a free turn now."""
+async def start_turns(core: Core, transaction: Transaction, workflow_id: str) -> list[Change]:
+    """Starts waiting runs of a workflow for which there is a free turn now, and all that follows from it."""
+    changes, ready = await _start_runs(transaction, workflow_id)
+    return changes + await advance(core, transaction, [], ready)
+
+
+async def _start_runs(transaction: Transaction, workflow_id: str) -> tuple[list[Change], list[str]]:
     turns = await workflow_runs.lock_free_turns(transaction, [workflow_id])
     free = turns.get(workflow_id, 0)
     started = await workflow_runs.start_waiting_runs(transaction, workflow_id, min(free, 1000)) if free else []
     if not started:
-        return []
+        return [], []
     changes = [note_run(run.id, run.namespace, "pending", "running") for run in started]
     queued = await task_runs.queue_first_tasks(transaction, [run.id for run in started])
     changes += [note_task(row.id, row.run_id, row.namespace, "pending", "queued") for row in queued]
     transaction.wake(Topic.QUEUE)
-    return changes
+    return changes, [row.id for row in queued if row.is_gated]

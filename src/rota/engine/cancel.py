@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rota.domain.errors import Conflict, NotFound
-from rota.engine.advance import Ended, advance
-from rota.engine.core import Core
+from rota.domain.states import Holder
+from rota.engine.advance import advance
+from rota.engine.core import Core, Ended
 from rota.engine.record import note_run, note_task, record
 from rota.store import interventions, outcomes, task_runs, workflow_runs
 from rota.store.database import Transaction
@@ -30,17 +32,20 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
         await _explain_refusal(transaction, run_id)
         return CancelReport(0, 0)
     changes = []
+    ready: list[str] = []
     open_rows = await interventions.lock_open_task_runs(transaction, run_id)
     if run.status == "pending":
         await interventions.start_to_clean_up(transaction, run_id)
         changes.append(note_run(run_id, run.namespace, "pending", "running", {"reason": "cancelled before its turn"}))
-    waiting = [(row.id, row.status) for row in open_rows if row.status != "running" and not row.is_teardown]
-    running = [row.id for row in open_rows if row.status == "running" and not row.is_teardown]
+    touched = [row for row in open_rows if not row.is_teardown]
+    waiting = [(row.id, row.status) for row in touched if _stops_at_once(row)]
+    running = [row.id for row in touched if not _stops_at_once(row)]
     stopped = await interventions.stop_waiting(transaction, waiting) if waiting else []
     asked = await interventions.ask_running(transaction, running) if running else 0
     if run.status == "pending":
         clean_up = await task_runs.queue_first_tasks(transaction, [run_id])
         changes += [note_task(row.id, run_id, row.namespace, "pending", "queued") for row in clean_up]
+        ready = [row.id for row in clean_up if row.is_gated]
         transaction.wake(Topic.QUEUE)
     details = {"reason": reason} if reason else None
     changes += [note_task(row.id, run_id, run.namespace, row.old_status, "cancelled", details) for row in stopped]
@@ -48,11 +53,17 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
         core,
         transaction,
         [Ended(run_id, row.task_id, "cancelled", row.downstream_count, row.is_teardown) for row in stopped],
+        ready,
     )
     await record(core, transaction, changes)
     if asked:
         transaction.wake(Topic.ORDERS)
     return CancelReport(len(stopped), asked)
+
+
+def _stops_at_once(row: Any) -> bool:
+    """Nobody has to be asked: it waits, or the engine itself waits for a time or for a person."""
+    return row.status != "running" or row.holder in (Holder.WAIT, Holder.APPROVAL)
 
 
 async def _explain_refusal(transaction: Transaction, run_id: str) -> None:
@@ -77,7 +88,7 @@ async def cancel_task_run(core: Core, transaction: Transaction, task_run_id: str
         if standing.status == "cancelled":
             return CancelReport(0, 0)
         raise Conflict(f"task run {task_run_id} is {standing.status} already: there is nothing left to cancel")
-    if row.status == "running":
+    if not _stops_at_once(row):
         asked = await interventions.ask_running(transaction, [task_run_id])
         transaction.wake(Topic.ORDERS)
         return CancelReport(0, asked)

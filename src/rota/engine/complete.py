@@ -11,8 +11,9 @@ from rota.domain.ids import is_uuid
 from rota.domain.retry import decide_retry
 from rota.domain.states import TASK_FINAL, TaskState
 from rota.domain.work import ErrorType, Finished, LogChunk, Report, ReportResult, WorkerIdentity
-from rota.engine.advance import Ended, advance
-from rota.engine.core import MAX_ATTEMPT, Core, TaskDefinition, can_exist
+from rota.engine.advance import advance
+from rota.engine.core import MAX_ATTEMPT, Core, Ended, TaskDefinition, can_exist
+from rota.engine.gate import find_started_again
 from rota.engine.record import note_task, record
 from rota.store import attempts, outcomes
 from rota.store.database import Transaction
@@ -183,7 +184,7 @@ def _succeed(worker: WorkerIdentity, end: Finished) -> Outcome:
 
 
 def _fail(worker: WorkerIdentity, end: Finished, standing: Standing, task: TaskDefinition) -> Outcome:
-    status, delay_seconds = _choose_failed_state(end, standing, task)
+    status, delay_seconds = choose_failed_state(end, standing, task)
     is_loss = end.status == "cancelled" and not standing.is_cancelling
     return Outcome(
         end.task_run_id,
@@ -207,7 +208,8 @@ def _name_error(end: Finished, *, is_loss: bool) -> str | None:
     return end.error_type
 
 
-def _choose_failed_state(end: Finished, standing: Standing, task: TaskDefinition) -> tuple[TaskState, float]:
+def choose_failed_state(end: Finished, standing: Standing, task: TaskDefinition) -> tuple[TaskState, float]:
+    """What becomes of an attempt that did not succeed, and after how long it is tried again."""
     if end.status == "skipped":
         return TaskState.SKIPPED, 0.0
     if standing.is_cancelling:
@@ -238,6 +240,7 @@ async def finish(core: Core, transaction: Transaction, decided: Sequence[Outcome
     landed = await outcomes.finish_attempts(transaction, decided) if decided else []
     if not landed:
         return landed
+    ready = await find_started_again(core, transaction, [row for row in landed if row.status == "queued"])
     by_key = {(outcome.task_run_id, outcome.attempt, outcome.incarnation): outcome for outcome in decided}
     pairs = [(row, by_key[row.id, row.attempt, row.incarnation]) for row in landed]
     again = [_attempt_row(row, outcome) for row, outcome in pairs if row.status not in TASK_FINAL]
@@ -253,7 +256,7 @@ async def finish(core: Core, transaction: Transaction, decided: Sequence[Outcome
         for row in landed
         if row.status in TASK_FINAL
     ]
-    changes += await advance(core, transaction, ended)
+    changes += await advance(core, transaction, ended, ready)
     await record(core, transaction, changes)
     return landed
 

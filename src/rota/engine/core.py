@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.domain.ids import is_uuid, make_uuid7
 from rota.domain.schedule import ScheduleSpec, parse_schedule
 from rota.domain.share import FairShare
 from rota.domain.spec import TaskSpec
 from rota.domain.spec_task import task_from_dict
+from rota.engine.expressions import Expression, compile_expression
 from rota.engine.templates import TaskTemplate, compile_task
 from rota.engine.watch import Watch
 from rota.store import definitions, lanes, workers, workflow_runs
 from rota.store.database import Database, Transaction
+from rota.store.gates import DueRow, ReadyRow
+from rota.store.history import Change
 from rota.store.lanes import Lane
+from rota.store.outcomes import Outcome
 from rota.store.schedules import ScheduleRow
 from rota.store.workflow_runs import RunFacts
 
@@ -92,6 +96,12 @@ class TaskDefinition:
         return task_from_dict(self.document)
 
     @cached_property
+    def condition(self) -> Expression | None:
+        """Its `when`, ready to be evaluated."""
+        when = self.document.get("when")
+        return None if when is None else compile_expression(when)
+
+    @cached_property
     def template(self) -> TaskTemplate | None:
         """Its templates, if it has any."""
         return compile_task(self.document)
@@ -106,6 +116,8 @@ class VersionDefinition:
     task_ids: tuple[str, ...]
     # Those that are queued as soon as the run starts.
     first_task_ids: frozenset[str]
+    # Those that the engine looks at before a worker may have them.
+    gated_task_ids: frozenset[str]
     run_timeout_seconds: float | None
 
 
@@ -126,6 +138,51 @@ class WorkerFacts:
         )
 
 
+class Ended(NamedTuple):
+    """A task run that became final in this transaction."""
+
+    run_id: str
+    task_id: str
+    status: str
+    downstream_count: int
+    is_teardown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTask:
+    """A queued task run at the gate, with the values that its expressions and templates may use."""
+
+    row: ReadyRow
+    task: TaskDefinition
+    values: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class GateReport:
+    """What became of task runs at the gate. The others stay queued."""
+
+    ended: list[Ended] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+    def add(self, other: GateReport) -> None:
+        self.ended += other.ended
+        self.changes += other.changes
+
+
+class Starter(Protocol):
+    """Starts task runs of one kind without a worker: holds each (`gate.hold`) or ends it (`gate.close`). Their runs
+    are locked."""
+
+    async def __call__(self, core: Core, transaction: Transaction, ready: Sequence[ReadyTask]) -> GateReport: ...
+
+
+class DueHandler(Protocol):
+    """Decides about held task runs whose time has come; to be put off, they get another `due_at`. Nothing is locked,
+    so what it returns lands only where nothing else has happened meanwhile."""
+
+    async def __call__(self, core: Core, transaction: Transaction, due: Sequence[DueRow]) -> Sequence[Outcome]: ...
+
+
 @dataclass(slots=True)
 class Core:
     """The engine's state in this process: nothing in it is needed after a restart."""
@@ -139,6 +196,10 @@ class Core:
     lanes: Memory[int, Lane] = field(default_factory=lambda: Memory(200_000))
     workers: Memory[str, WorkerFacts] = field(default_factory=lambda: Memory(10_000))
     schedules: Memory[tuple[str, int], ScheduleSpec] = field(default_factory=lambda: Memory(50_000))
+    # How the engine starts the kinds that it looks after, by kind; and what it does when their time has come.
+    starters: Mapping[str, Starter] = field(default_factory=dict)
+    # By holder.
+    due_handlers: Mapping[str, DueHandler] = field(default_factory=dict)
     share: FairShare = field(default_factory=FairShare)
     first_lane: int = 0
 
@@ -191,7 +252,12 @@ class Core:
             facts = (await definitions.read_version_facts(transaction, [version_id]))[0]
             first = frozenset(row.id for row in rows if row.upstream_count == 0 or row.trigger_rule == "always")
             version = VersionDefinition(
-                version_id, facts.workflow_id, tuple(row.id for row in rows), first, facts.run_timeout_seconds
+                version_id,
+                facts.workflow_id,
+                tuple(row.id for row in rows),
+                first,
+                frozenset(row.id for row in rows if row.is_gated),
+                facts.run_timeout_seconds,
             )
             self.versions.put(version_id, version)
         return version

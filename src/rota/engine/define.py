@@ -16,8 +16,9 @@ from rota.domain.spec_task import task_to_dict
 from rota.domain.spec_write import content_hash, hash_definition, workflow_to_dict
 from rota.engine.advance import start_turns
 from rota.engine.core import Core
+from rota.engine.expressions import check_texts, find_expressions
 from rota.engine.record import record
-from rota.engine.templates import check_task, has_template
+from rota.engine.templates import has_template
 from rota.store import definitions, lanes, schedules, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import NewVersion, WorkflowRow
@@ -111,7 +112,7 @@ async def _replace(core: Core, transaction: Transaction, found: WorkflowRow, spe
     await definitions.update_workflow(transaction, found.id, facts)
     await _save_schedules(core, transaction, found.id, spec)
     # There may be more turns than before.
-    await record(core, transaction, await start_turns(transaction, found.id))
+    await record(core, transaction, await start_turns(core, transaction, found.id))
     return Defined(found.id, number, is_new=False, is_changed=is_changed)
 
 
@@ -157,6 +158,7 @@ def plan_version(
             lane_ids[lane],
             lane.is_limited,
             task.is_teardown,
+            task.is_gated,
             len(task.depends_on),
             downstream[task.name],
         )
@@ -203,14 +205,14 @@ def _task_columns(task: TaskSpec, document: Mapping[str, Any]) -> tuple[Any, ...
 
 def _require_templates(spec: WorkflowSpec) -> None:
     documents = [(position, task, task_to_dict(task)) for position, task in enumerate(spec.tasks)]
-    templated = [entry for entry in documents if has_template(entry[2])]
+    templated = [entry for entry in documents if find_expressions(entry[2]) or has_template(entry[2])]
     if not templated:
         return
     graph = build_graph([task.name for task in spec.tasks], {task.name: task.depends_on for task in spec.tasks})
     errors = [
         error
         for position, task, document in templated
-        for error in check_task(document, f"tasks[{position}]", ancestors(graph, [task.name]) - {task.name})
+        for error in check_texts(document, f"tasks[{position}]", ancestors(graph, [task.name]) - {task.name})
     ]
     if errors:
         raise InvalidInput.of(errors)

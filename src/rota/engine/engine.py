@@ -23,7 +23,7 @@ from rota.domain.work import (
     ReportResult,
     WorkerIdentity,
 )
-from rota.engine import cancel, claim, complete, define, explain, fire, jobs, prune, reap, renew, retry, submit
+from rota.engine import cancel, claim, complete, define, explain, fire, held, jobs, prune, reap, renew, retry, submit
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
 from rota.engine.core import Core, EngineOptions
@@ -36,7 +36,7 @@ from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
 from rota.observability.metrics import Metrics
-from rota.store import outcomes, schedules
+from rota.store import gates, outcomes, schedules
 from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
 from rota.store.wakeups import Topic
@@ -233,6 +233,10 @@ class Engine:
         """Queues one batch of due retries."""
         return await self.database.transact(lambda tx: reap.release_due(self._core, tx))
 
+    async def serve_due(self) -> int:
+        """Does what is due for one batch of the task runs that the engine holds itself."""
+        return await self.database.transact(lambda tx: held.serve_due(self._core, tx))
+
     async def reap_attempts(self) -> int:
         """Takes one batch of attempts away from workers whose leases have run out."""
         return await self.database.transact(lambda tx: reap.reap_attempts(self._core, tx))
@@ -255,12 +259,13 @@ class Engine:
         return await self.database.transact(lambda tx: prune.prune(self._core, tx, retention_seconds))
 
     async def find_next_due(self) -> tuple[datetime | None, datetime]:
-        """When a schedule or a retry is due next, and the database's time now."""
+        """When a schedule, a retry or something that the engine holds is due next, and the database's time now."""
 
         async def find(transaction: Transaction) -> tuple[datetime | None, datetime]:
             fire_at, now = await schedules.read_next_due(transaction)
             retry_at, _now = await outcomes.read_next_due(transaction)
-            moments = [moment for moment in (fire_at, retry_at) if moment is not None]
+            held_at = await gates.read_next_due(transaction)
+            moments = [moment for moment in (fire_at, retry_at, held_at) if moment is not None]
             return (min(moments) if moments else None), now
 
         return await self.database.transact(find)

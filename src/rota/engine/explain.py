@@ -74,6 +74,9 @@ async def _explain_pending(transaction: Transaction, row: Any) -> Explanation:
 
 
 def _explain_running(row: Any) -> Explanation:
+    if row.holder is not None:
+        sentence = f"no worker is needed: it waits for its {row.holder}"
+        return Explanation(row.status, "held", sentence, next_check_at=row.due_at, details={"holder": row.holder})
     if row.cancel_requested_at is not None:
         return Explanation(
             row.status,

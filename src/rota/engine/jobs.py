@@ -11,8 +11,9 @@ from rota.domain.spec import WorkflowSpec
 from rota.domain.spec_task import task_to_dict
 from rota.engine.core import Core, VersionDefinition
 from rota.engine.define import arm_schedule, choose_lanes, explain_missing_pool, plan_version
+from rota.engine.expressions import check_texts
 from rota.engine.submit import RunRequest, submit
-from rota.engine.templates import check_task, has_template
+from rota.engine.templates import has_template
 from rota.store import definitions, lanes, schedules
 from rota.store.database import Transaction
 from rota.store.definitions import NewVersion
@@ -50,8 +51,8 @@ async def _check(transaction: Transaction, specs: Sequence[WorkflowSpec]) -> Non
     errors: list[FieldError] = []
     for index, spec in enumerate(specs):
         task = spec.tasks[0]
-        if has_template((task.action, task.env, task.working_directory)):
-            errors += check_task(task_to_dict(task), f"jobs[{index}]", set())
+        if task.is_gated or has_template((task.action, task.env, task.working_directory)):
+            errors += check_texts(task_to_dict(task), f"jobs[{index}]", set())
     errors += await _find_missing_pools(transaction, specs)
     if errors:
         raise InvalidInput.of(errors)
@@ -115,17 +116,20 @@ async def _start(
 ) -> dict[str, str | None]:
     """Runs the jobs that have no time; by job, the id of its run."""
     wanted = [
-        (job_id, version) for job_id, spec, version in zip(ids, specs, versions, strict=True) if not spec.schedules
+        (job_id, spec, version)
+        for job_id, spec, version in zip(ids, specs, versions, strict=True)
+        if not spec.schedules
     ]
-    for job_id, version in wanted:
+    for job_id, spec, version in wanted:
         # The engine needs not read what was just written.
-        core.versions.put(version.id, _define_version(job_id, version))
-    requests = [RunRequest(job_id) for job_id, _version in wanted]
+        core.versions.put(version.id, _define_version(job_id, spec, version))
+    requests = [RunRequest(job_id) for job_id, _spec, _version in wanted]
     submitted = await submit(core, transaction, requests) if requests else []
-    return {job_id: run.id for (job_id, _version), run in zip(wanted, submitted, strict=True)}
+    return {job_id: run.id for (job_id, _spec, _version), run in zip(wanted, submitted, strict=True)}
 
 
-def _define_version(job_id: str, version: NewVersion) -> VersionDefinition:
+def _define_version(job_id: str, spec: WorkflowSpec, version: NewVersion) -> VersionDefinition:
     task_ids = tuple(str(row[0]) for row in version.tasks)
+    gated = frozenset(task_ids) if spec.tasks[0].is_gated else frozenset()
     timeout: float | None = version.row[5]
-    return VersionDefinition(version.id, job_id, task_ids, frozenset(task_ids), timeout)
+    return VersionDefinition(version.id, job_id, task_ids, frozenset(task_ids), gated, timeout)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from rota.domain.states import TaskState
 from rota.domain.work import ErrorType
-from rota.engine.advance import start_turns
+from rota.engine.advance import advance, start_turns
 from rota.engine.cancel import cancel_run
 from rota.engine.complete import finish
 from rota.engine.core import Core, TaskDefinition
+from rota.engine.gate import find_started_again
 from rota.engine.record import note_task, note_worker, record
-from rota.store import outcomes, workers, workflow_runs
+from rota.store import gates, outcomes, workers, workflow_runs
 from rota.store.database import Transaction
 from rota.store.history import Change
 from rota.store.outcomes import Outcome, Standing
@@ -103,10 +104,14 @@ def _explain(standing: Standing, status: TaskState, reason: str) -> str:
 
 async def release_due(core: Core, transaction: Transaction) -> int:
     """Queues retries whose time has come."""
-    rows = await outcomes.queue_due_retries(transaction, BATCH)
-    await record(
-        core, transaction, [note_task(row.id, row.run_id, row.namespace, "retrying", "queued") for row in rows]
-    )
+    rows = [*await outcomes.queue_due_retries(transaction, BATCH)]
+    gated = await gates.queue_due_retries(transaction, BATCH)
+    rows += gated
+    changes = [note_task(row.id, row.run_id, row.namespace, "retrying", "queued") for row in rows]
+    ready = await find_started_again(core, transaction, gated)
+    if ready:
+        changes += await advance(core, transaction, [], ready)
+    await record(core, transaction, changes)
     if rows:
         transaction.wake(Topic.QUEUE)
     return len(rows)
@@ -127,6 +132,6 @@ async def start_waiting(core: Core, transaction: Transaction) -> int:
     """Starts runs whose turn has come unnoticed: the one who made room for them may have died, or left them out."""
     changes: list[Change] = []
     for workflow_id in await workflow_runs.find_waiting_workflows(transaction, BATCH):
-        changes += await start_turns(transaction, workflow_id)
+        changes += await start_turns(core, transaction, workflow_id)
     await record(core, transaction, changes)
     return sum(change.entity_type == "workflow_run" for change in changes)

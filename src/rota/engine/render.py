@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError
-
 from rota.domain.states import TaskState
 from rota.domain.work import Assignment, ErrorType
 from rota.engine.core import Core, TaskDefinition
+from rota.engine.templates import EVALUATION_ERRORS
 from rota.store import outputs
 from rota.store.claims import Claimed
 from rota.store.database import Transaction
+from rota.store.gates import ReadyRow
 from rota.store.outcomes import Outcome
 from rota.store.workflow_runs import RunFacts
 
@@ -26,47 +26,47 @@ async def make_assignments(
     tasks = await core.find_tasks(transaction, [row.task_id for row in claimed])
     templated = [row for row in claimed if tasks[row.task_id].template is not None]
     facts = await core.find_run_facts(transaction, [row.run_id for row in templated]) if templated else {}
-    known = await _read_outputs(transaction, templated, tasks)
+    wanted = {
+        (row.run_id, name)
+        for row in templated
+        if (template := tasks[row.task_id].template) is not None
+        for name in template.upstreams
+    }
+    known = await outputs.read_outputs(transaction, sorted(wanted)) if wanted else {}
     assignments: list[Assignment] = []
     refused: list[Outcome] = []
     for row in claimed:
         task = tasks[row.task_id]
         try:
             document = _render(row, task, facts[row.run_id], known) if task.template else task.document
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        except EVALUATION_ERRORS as error:
             refused.append(_refuse(row, incarnation, error))
             continue
         assignments.append(_make_assignment(row, task, document, core.options.lease_seconds))
     return assignments, refused
 
 
-async def _read_outputs(
-    transaction: Transaction, rows: Sequence[Claimed], tasks: Mapping[str, TaskDefinition]
-) -> Outputs:
-    wanted = {
-        (row.run_id, name)
-        for row in rows
-        if (template := tasks[row.task_id].template) is not None
-        for name in template.upstreams
-    }
-    return await outputs.read_outputs(transaction, sorted(wanted)) if wanted else {}
-
-
 def _render(row: Claimed, task: TaskDefinition, facts: RunFacts, known: Outputs) -> dict[str, Any]:
     if task.template is None:
         return task.document
-    values = {
+    return task.template.render(task.document, make_values(row, task, facts, known.get(row.run_id, {})))
+
+
+def make_values(
+    row: Claimed | ReadyRow, task: TaskDefinition, facts: RunFacts, upstreams: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What templates and expressions of a task run may use."""
+    return {
         "params": facts.params,
         "logical_date": row.logical_date.isoformat(),
         "ds": row.logical_date.strftime("%Y-%m-%d"),
         "ds_nodash": row.logical_date.strftime("%Y%m%d"),
-        "tasks": known.get(row.run_id, {}),
+        "tasks": upstreams,
         "secrets": {},
         "run": {"id": row.run_id, "logical_date": row.logical_date.isoformat()},
         "workflow": {"name": task.workflow_name, "namespace": task.namespace},
         "task": {"name": task.name, "attempt": row.attempt},
     }
-    return task.template.render(task.document, values)
 
 
 def _refuse(row: Claimed, incarnation: str, error: Exception) -> Outcome:

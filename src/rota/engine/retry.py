@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from rota.domain.errors import Conflict, NotFound
 from rota.domain.states import TASK_FINAL, TaskState
-from rota.engine.advance import Ended, advance
-from rota.engine.core import Core
+from rota.engine.advance import advance
+from rota.engine.core import Core, Ended
 from rota.engine.record import note_run, note_task, record
 from rota.store import attempts, definitions, interventions, outcomes, workflow_runs
 from rota.store.database import Transaction
@@ -50,11 +50,14 @@ async def retry_run(
     changes += [note_task(row.id, run_id, row.namespace, "upstream_failed", "pending") for row in waiting]
     # Some may have another reason to give up, or to start at once.
     ended = []
+    ready = [row.id for row in queued if row.is_gated]
     for row in await interventions.recount_and_decide(transaction, run_id):
         changes.append(note_task(row.id, run_id, row.namespace, "pending", row.status))
-        if row.status != "queued":
+        if row.status == "queued":
+            ready += [row.id] if row.is_gated else []
+        else:
             ended.append(Ended(run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
-    changes += await advance(core, transaction, ended)
+    changes += await advance(core, transaction, ended, ready)
     await record(core, transaction, changes)
     transaction.wake(Topic.QUEUE)
     return RetryReport(len(queued), len(waiting))

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rota.domain.errors import Conflict, FieldError, InvalidInput, NotFound
+from rota.engine.advance import advance
 from rota.engine.core import Core, VersionDefinition
 from rota.engine.record import note_run, note_task, record
 from rota.store import definitions, history, task_runs, workflow_runs
@@ -118,6 +119,7 @@ async def _create_tasks(
     ids = iter(core.new_ids(sum(run.task_count for run in runs)))
     rows: list[tuple[str, str, str]] = []
     changes: list[history.Change] = []
+    ready: list[str] = []
     for run in runs:
         version = versions[run.id]
         changes.append(note_run(run.id, run.namespace, None, run.status, {"trigger": run.trigger}))
@@ -126,8 +128,11 @@ async def _create_tasks(
             rows.append((task_run_id, run.id, task_id))
             if run.status == "running" and task_id in version.first_task_ids:
                 changes.append(note_task(task_run_id, run.id, run.namespace, "pending", "queued"))
+                ready += [task_run_id] if task_id in version.gated_task_ids else []
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
         await task_runs.create_task_runs(transaction, rows[start : start + ROWS_PER_STATEMENT])
+    if ready:
+        changes += await advance(core, transaction, [], ready)
     for start in range(0, len(changes), ROWS_PER_STATEMENT):
         await record(core, transaction, changes[start : start + ROWS_PER_STATEMENT])
     if runs:

@@ -27,6 +27,10 @@ _FILTERS = (
     *("round", "string", "sum", "title", "trim", "unique", "upper", "urlencode", "e"),
 )
 _GROWING_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs", "replace"})
+# What a template or an expression that could be compiled may raise for the values that it gets.
+EVALUATION_ERRORS = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
+# What compiling may raise. Python's own compiler has its limits, too.
+COMPILE_ERRORS = (TemplateError, RecursionError, SyntaxError, MemoryError)
 # Whose values keep their types: they become JSON, not text.
 _TYPED_FIELDS = ("args", "http")
 
@@ -74,7 +78,7 @@ def _make_environment(finalize: Callable[[Any], Any]) -> _Environment:
 
 
 _PLAIN = _make_environment(_to_text)
-_TYPED = _make_environment(_to_text)
+TYPED = _make_environment(_to_text)
 _SHELL = _make_environment(_quote)
 
 
@@ -122,21 +126,32 @@ def compile_task(document: Mapping[str, Any]) -> TaskTemplate | None:
 def _choose(field: str, value: Any) -> _Environment:
     if field == "command" and isinstance(value, str):
         return _SHELL
-    return _TYPED if field in _TYPED_FIELDS else _PLAIN
+    return TYPED if field in _TYPED_FIELDS else _PLAIN
 
 
 def check_task(document: Mapping[str, Any], path: str, upstreams: Set[str]) -> list[FieldError]:
     """What is wrong with the templates of a task that runs after `upstreams`, found before it is saved."""
     try:
         template = compile_task(document)
-    except TemplateSyntaxError as error:
-        return [FieldError(path, f"the template cannot be read: {error.message}")]
-    except TemplateError as error:
-        return [FieldError(path, f"the template is refused: {error}")]
-    strangers = sorted(template.upstreams - upstreams) if template else []
+    except COMPILE_ERRORS as error:
+        return [FieldError(path, f"the template {explain_refusal(error)}")]
+    return refuse_strangers(template.upstreams, path, upstreams) if template else []
+
+
+def explain_refusal(error: Exception) -> str:
+    """Why a template or an expression cannot be compiled."""
+    if isinstance(error, TemplateSyntaxError):
+        return f"cannot be read: {error.message}"
+    if isinstance(error, TemplateError):
+        return f"is refused: {error}"
+    return "is refused: it is nested too deeply"
+
+
+def refuse_strangers(named: Set[str], path: str, upstreams: Set[str]) -> list[FieldError]:
+    """A fault for each task that is named and does not come before."""
     return [
         FieldError(path, f"tasks.{name} is not known there: only tasks that come before it have an output (depends_on)")
-        for name in strangers
+        for name in sorted(named - upstreams)
     ]
 
 
@@ -149,13 +164,13 @@ def _compile(value: Any, environment: _Environment, upstreams: set[str]) -> Comp
         return value
     tree = environment.parse(value)
     _refuse_statements(tree.body)
-    upstreams |= _find_upstreams(tree)
-    if environment is _TYPED and _is_one_expression(tree):
+    upstreams |= find_upstreams(tree)
+    if environment is TYPED and is_one_expression(tree):
         return Expression(environment.compile_expression(value.strip()[2:-2].strip(" -+"), undefined_to_none=False))
     return environment.from_string(tree)
 
 
-def _is_one_expression(tree: nodes.Template) -> bool:
+def is_one_expression(tree: nodes.Template) -> bool:
     if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
         return False
     parts = tree.body[0].nodes
@@ -170,7 +185,7 @@ def _refuse_statements(body: Iterable[nodes.Node]) -> None:
             _refuse_statements([*node.body, *node.elif_, *node.else_])
 
 
-def _find_upstreams(tree: nodes.Template) -> set[str]:
+def find_upstreams(tree: nodes.Template) -> set[str]:
     """The names after `tasks.`, or in `tasks["…"]`."""
     by_attribute = {node.attr for node in tree.find_all(nodes.Getattr) if _is_tasks(node.node)}
     items = [node.arg for node in tree.find_all(nodes.Getitem) if _is_tasks(node.node)]

@@ -81,6 +81,7 @@ def build_due_duties(engine: Engine, metrics: Metrics, interval_seconds: float) 
     return (
         FireDuty(engine, metrics, interval_seconds),
         BatchDuty("release_due", interval_seconds, engine.release_due),
+        BatchDuty("serve_due", interval_seconds, engine.serve_due),
     )
 
 

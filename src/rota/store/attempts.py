@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Integer, LargeBinary, String, Text, bindparam, insert, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, Instant, batch, constant, insert_new, within
+from rota.store.dialect import NOW, Id, Instant, among, batch, constant, insert_new, within
 from rota.store.encoding import encode_rows
 from rota.store.tables import attempts, task_logs, task_runs
 
@@ -115,6 +115,7 @@ _OWNED = (
     select(task_runs.c.id, task_runs.c.attempt, task_runs.c.incarnation)
     .join(_owned, _owned.c.id == task_runs.c.id)
     .where(
+        among(task_runs.c.id, select(_owned.c.id).scalar_subquery()),
         task_runs.c.status == constant("running"),
         task_runs.c.attempt == _owned.c.attempt,
         task_runs.c.incarnation == _owned.c.incarnation,

@@ -54,7 +54,12 @@ async def find_ready_lanes(transaction: Transaction, *, first_lane: int, limit: 
 _in_use = batch("lanes_in_use", lane_id=Integer())
 _COUNT_RUNNING = (
     select(_t.lane_id, func.count())
-    .where(_t.status == constant("running"), flag(_t.is_limited), _t.lane_id.in_(select(_in_use.c.lane_id)))
+    .where(
+        _t.status == constant("running"),
+        flag(_t.is_limited),
+        _t.holder.is_(None),
+        _t.lane_id.in_(select(_in_use.c.lane_id)),
+    )
     .group_by(_t.lane_id)
 )
 

@@ -172,6 +172,7 @@ _new_tasks = batch(
     lane_id=Integer(),
     is_limited=Boolean(),
     is_teardown=Boolean(),
+    is_gated=Boolean(),
     upstream_count=Integer(),
     downstream_count=Integer(),
 )
@@ -234,6 +235,7 @@ class TaskRow:
     trigger_rule: str
     upstream_count: int
     is_teardown: bool
+    is_gated: bool
 
 
 _TASK_COLUMNS = [tasks.c[name] for name in TaskRow.__dataclass_fields__]

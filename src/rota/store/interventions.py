@@ -57,11 +57,19 @@ class Stopped(NamedTuple):
 _chosen = batch("chosen", id=Id(), old_status=String(20))
 _STOP = (
     update(task_runs)
-    .values(status="cancelled", finished_at=NOW, cancel_requested_at=NOW, due_at=None, error_type="cancelled")
+    .values(
+        status="cancelled",
+        finished_at=NOW,
+        cancel_requested_at=NOW,
+        due_at=None,
+        holder=None,
+        error_type="cancelled",
+    )
     .where(
         _t.id == _chosen.c.id,
         among(_t.id, select(_chosen.c.id).scalar_subquery()),
         _t.status == _chosen.c.old_status,
+        _t.lease_expires_at.is_(None),
     )
     .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown)
 )
@@ -73,7 +81,7 @@ _ASK_RUNNING = (
 )
 # In the order of their ids, as everyone who locks several of them does.
 _OPEN_OF_RUN = (
-    select(_t.id, _t.status, _t.is_teardown)
+    select(_t.id, _t.status, _t.holder, _t.is_teardown)
     .where(_t.run_id == bindparam("run", type_=Id()), _t.status.in_(["pending", "queued", "retrying", "running"]))
     .order_by(_t.id)
     .with_for_update()
@@ -86,7 +94,7 @@ async def lock_open_task_runs(transaction: Transaction, run_id: str) -> Sequence
 
 
 async def stop_waiting(transaction: Transaction, chosen: Sequence[tuple[str, str]]) -> list[Stopped]:
-    """Cancels (task run id, its status) that no worker has."""
+    """Cancels (task run id, its status) that no worker has: what waits, and what the engine itself holds."""
     old = dict(chosen)
     rows = await transaction.rows(_STOP, {"chosen": encode_rows(chosen)})
     return [Stopped(row.id, row.task_id, row.downstream_count, row.is_teardown, old[row.id]) for row in rows]
@@ -133,7 +141,7 @@ _QUEUE_AGAIN = (
         cancel_requested_at=None,
     )
     .where(within(_t.id, select(_again.c.id).scalar_subquery()), _t.status == constant("failed"))
-    .returning(_t.id, _t.namespace, _t.run_id)
+    .returning(_t.id, _t.namespace, _t.run_id, _t.is_gated)
 )
 _WAIT_AGAIN = (
     update(task_runs)
@@ -216,7 +224,7 @@ _DECIDE = (
         _t.status == constant("pending"),
         _state != constant("pending"),
     )
-    .returning(_t.id, _t.run_id, _t.namespace, _t.task_id, _t.status, _t.downstream_count, _t.is_teardown)
+    .returning(_t.id, _t.run_id, _t.namespace, _t.task_id, _t.status, _t.downstream_count, _t.is_teardown, _t.is_gated)
 )
 
 

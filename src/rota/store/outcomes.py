@@ -53,6 +53,8 @@ class Outcome(NamedTuple):
     needs_expired_lease: bool = False
     usage_json: str | None = None
     is_unconfirmed: bool = False
+    # For what the engine holds itself: lands only while it is held so. Then there is no incarnation.
+    holder: str | None = None
 
 
 class Landed(NamedTuple):
@@ -64,7 +66,8 @@ class Landed(NamedTuple):
     status: str
     downstream_count: int
     is_teardown: bool
-    worker_id: str
+    is_gated: bool
+    worker_id: str | None
     incarnation: str
     started_at: Any
     finished_at: Any
@@ -86,6 +89,7 @@ _outcomes = batch(
     needs_expired_lease=Boolean(),
     usage=Text(),
     is_unconfirmed=Boolean(),
+    holder=String(20),
 )
 _before = task_runs.alias("before")
 _located = (
@@ -111,6 +115,9 @@ _o = _targets.c
 _may_go_on = _t.cancel_requested_at.is_(None)
 _is_queued = and_(_o.status == constant("queued"), _may_go_on)
 _is_retrying = and_(_o.status == constant("retrying"), _may_go_on)
+_is_owner = or_(
+    and_(_o.holder.is_(None), _t.holder.is_(None), _t.incarnation == _o.incarnation), _t.holder == _o.holder
+)
 _wants_to_go_on = or_(_o.status == constant("queued"), _o.status == constant("retrying"))
 _FINISH = (
     update(task_runs)
@@ -125,6 +132,7 @@ _FINISH = (
         failure_count=_t.failure_count + _o.is_failure,
         lost_count=_t.lost_count + _o.is_loss,
         lease_expires_at=None,
+        holder=None,
         finished_at=case((or_(_is_queued, _is_retrying), null()), else_=NOW),
         due_at=case((_is_retrying, add_seconds(NOW, _o.delay_seconds)), else_=null()),
         queued_at=case((_is_queued, NOW), else_=_t.queued_at),
@@ -136,7 +144,7 @@ _FINISH = (
         among(_t.id, select(_o.id).scalar_subquery()),
         _t.status == constant("running"),
         _t.attempt == _o.attempt,
-        _t.incarnation == _o.incarnation,
+        _is_owner,
         or_(_o.needs_expired_lease.is_(False), _t.lease_expires_at < NOW),
     )
     .returning(
@@ -148,8 +156,9 @@ _FINISH = (
         _t.status,
         _t.downstream_count,
         _t.is_teardown,
+        _t.is_gated,
         _t.worker_id,
-        _t.incarnation,
+        func.coalesce(_t.incarnation, ""),
         _t.started_at,
         _t.finished_at,
     )
@@ -171,6 +180,7 @@ class Standing(NamedTuple):
     status: str
     attempt: int
     incarnation: str | None
+    holder: str | None
     failure_count: int
     retry_count: int
     lost_count: int
@@ -187,6 +197,7 @@ _STANDINGS = select(
     _t.status,
     _t.attempt,
     _t.incarnation,
+    _t.holder,
     _t.failure_count,
     _t.retry_count,
     _t.lost_count,
@@ -201,9 +212,10 @@ async def read_standings(transaction: Transaction, task_run_ids: Sequence[str]) 
     return {row[0]: Standing(*row) for row in await transaction.rows(_STANDINGS, parameters)}
 
 
+# Of those that are gated the engine may have to start some itself, and for that their runs are locked first.
 _due = (
     select(_t.id)
-    .where(_t.status == constant("retrying"), _t.due_at <= NOW)
+    .where(_t.status == constant("retrying"), _t.due_at <= NOW, _t.is_gated.is_(False))
     .order_by(_t.due_at)
     .limit(bindparam("at_most", type_=Integer()))
     .with_for_update(skip_locked=True)
@@ -218,7 +230,7 @@ _RELEASE_DUE = (
 
 
 async def queue_due_retries(transaction: Transaction, limit: int) -> Sequence[Any]:
-    """Queues the retries whose time has come."""
+    """Queues the retries whose time has come, but for those that are gated."""
     return await transaction.rows(_RELEASE_DUE, {"at_most": limit})
 
 

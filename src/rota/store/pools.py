@@ -58,6 +58,7 @@ _USED = (
     .where(
         _t.status == "running",
         _t.is_limited,
+        _t.holder.is_(None),
         lanes.c.namespace == _p.namespace,
         lanes.c.pool == _p.name,
     )

@@ -43,6 +43,7 @@ class Released(NamedTuple):
     status: str
     downstream_count: int
     is_teardown: bool
+    is_gated: bool
 
 
 _ended = batch("ended", run_id=Id(), task_id=Id(), succeeded=Integer(), failed=Integer(), skipped=Integer())
@@ -101,7 +102,7 @@ _RELEASE = (
         among(_t.id, select(_located.c.id).scalar_subquery()),
         _t.status == constant("pending"),
     )
-    .returning(_t.id, _t.run_id, _t.namespace, _t.task_id, _t.status, _t.downstream_count, _t.is_teardown)
+    .returning(_t.id, _t.run_id, _t.namespace, _t.task_id, _t.status, _t.downstream_count, _t.is_teardown, _t.is_gated)
 )
 
 

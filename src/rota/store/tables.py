@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from rota.domain.rules import TriggerRule
-from rota.domain.states import RUN_FINAL, TASK_FINAL, RunState, TaskState, WorkerState
+from rota.domain.states import RUN_FINAL, TASK_FINAL, Holder, RunState, TaskState, WorkerState
 from rota.store.dialect import HOT, Id, Instant, Json, Serial, only
 from rota.store.schema import cascade, final_means_finished, metadata, one_of
 
@@ -83,6 +83,7 @@ tasks = Table(
     Column("lane_id", BigInteger, ForeignKey("lanes.id"), nullable=False),
     Column("is_limited", Boolean, nullable=False),
     Column("is_teardown", Boolean, nullable=False),
+    Column("is_gated", Boolean, nullable=False),
     Column("upstream_count", Integer, nullable=False),
     Column("downstream_count", Integer, nullable=False),
     Column("created_at", Instant, nullable=False),
@@ -202,6 +203,8 @@ task_runs = Table(
     Column("upstream_skipped", Integer, nullable=False, server_default="0"),
     Column("downstream_count", Integer, nullable=False),
     Column("is_teardown", Boolean, nullable=False),
+    # When it becomes ready the engine looks at it, before a worker may have it.
+    Column("is_gated", Boolean, nullable=False),
     Column("lane_id", BigInteger, nullable=False),
     # Smaller goes first: when it became ready, minus a head start for its priority.
     Column("claim_rank", BigInteger),
@@ -221,6 +224,8 @@ task_runs = Table(
     Column("worker_id", Id),
     Column("incarnation", String(36)),
     Column("lease_expires_at", Instant),
+    # Set while it runs without a worker: what the engine holds it for.
+    Column("holder", String(20)),
     Column("cancel_requested_at", Instant),
     Column("exit_code", Integer),
     Column("error_type", String(40)),
@@ -232,14 +237,17 @@ task_runs = Table(
     UniqueConstraint("run_id", "task_id", "map_index"),
     one_of("status", TaskState),
     final_means_finished(TASK_FINAL),
-    CheckConstraint("(status = 'running') = (lease_expires_at IS NOT NULL)", name="leased"),
+    one_of("holder", Holder),
+    CheckConstraint("(status = 'running') = (lease_expires_at IS NOT NULL OR holder IS NOT NULL)", name="leased"),
+    CheckConstraint("lease_expires_at IS NULL OR holder IS NULL", name="held"),
     CheckConstraint("status <> 'retrying' OR due_at IS NOT NULL", name="due"),
     CheckConstraint("status <> 'queued' OR claim_rank IS NOT NULL", name="ranked"),
     CheckConstraint("upstream_waiting >= 0", name="waiting"),
     Index("ix_task_runs_claim", "lane_id", "claim_rank", "id", **only("status = 'queued'")),
     Index("ix_task_runs_due", "due_at", **only("status = 'retrying'")),
-    Index("ix_task_runs_lease", "lease_expires_at", **only("status = 'running'")),
-    Index("ix_task_runs_slots", "lane_id", **only("status = 'running' AND is_limited")),
+    Index("ix_task_runs_lease", "lease_expires_at", **only("status = 'running' AND holder IS NULL")),
+    Index("ix_task_runs_held", "due_at", **only("holder IS NOT NULL AND due_at IS NOT NULL")),
+    Index("ix_task_runs_slots", "lane_id", **only("status = 'running' AND is_limited AND holder IS NULL")),
     Index("ix_task_runs_dead", "namespace", "id", **only("status = 'failed'")),
     **HOT,
 )

@@ -35,6 +35,7 @@ _CREATE = insert(task_runs).from_select(
         "upstream_waiting",
         "downstream_count",
         "is_teardown",
+        "is_gated",
         "lane_id",
         "priority",
         "is_limited",
@@ -57,6 +58,7 @@ _CREATE = insert(task_runs).from_select(
         tasks.c.upstream_count,
         tasks.c.downstream_count,
         tasks.c.is_teardown,
+        tasks.c.is_gated,
         tasks.c.lane_id,
         tasks.c.priority,
         tasks.c.is_limited,
@@ -94,7 +96,7 @@ _START = (
         _t.status == constant("pending"),
         or_(_t.upstream_waiting == 0, _t.trigger_rule == constant("always")),
     )
-    .returning(_t.id, _t.run_id, _t.namespace)
+    .returning(_t.id, _t.run_id, _t.namespace, _t.is_gated)
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Float, Integer, String, bindparam, case, insert, select, update
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, add_seconds, batch, constant
+from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant
 from rota.store.encoding import clean_text, encode_rows
 from rota.store.tables import task_runs, workers
 
@@ -71,6 +71,7 @@ _renewable = (
     select(_t.id, _held.c.attempt)
     .join(_held, _held.c.id == _t.id)
     .where(
+        among(_t.id, select(_held.c.id).scalar_subquery()),
         _t.status == constant("running"),
         _t.attempt == _held.c.attempt,
         _t.incarnation == bindparam("of_incarnation", type_=String()),
@@ -102,6 +103,7 @@ _STILL = (
     select(_t.id, _t.attempt)
     .join(_held, _held.c.id == _t.id)
     .where(
+        among(_t.id, select(_held.c.id).scalar_subquery()),
         _t.status == constant("running"),
         _t.attempt == _held.c.attempt,
         _t.incarnation == bindparam("of_incarnation", type_=String()),
@@ -120,7 +122,11 @@ async def find_held(
 _RUNNING_OF = (
     select(_t.id, _t.attempt, _t.incarnation)
     # In no order: SQLite would read the whole table to have one.
-    .where(_t.status == constant("running"), _t.incarnation == bindparam("of_incarnation", type_=String()))
+    .where(
+        _t.status == constant("running"),
+        _t.holder.is_(None),
+        _t.incarnation == bindparam("of_incarnation", type_=String()),
+    )
 )
 
 
@@ -134,6 +140,7 @@ _doubted = (
     select(_t.id)
     .where(
         _t.status == constant("running"),
+        _t.holder.is_(None),
         _t.incarnation == bindparam("of_incarnation", type_=String()),
         _t.lease_expires_at > _earlier,
     )
@@ -195,7 +202,7 @@ async def ask_to_drain(transaction: Transaction, worker_id: str) -> bool:
 
 _EXPIRED_ATTEMPTS = (
     select(_t.id, _t.attempt, _t.incarnation)
-    .where(_t.status == constant("running"), _t.lease_expires_at < NOW)
+    .where(_t.status == constant("running"), _t.holder.is_(None), _t.lease_expires_at < NOW)
     .order_by(_t.lease_expires_at)
     .limit(bindparam("at_most", type_=Integer()))
 )

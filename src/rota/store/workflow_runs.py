@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -308,6 +308,20 @@ _LOCK = (
 async def lock_run(transaction: Transaction, run_id: str) -> Any | None:
     """The run, held until the commit."""
     return await transaction.row(_LOCK, {"run": run_id})
+
+
+_held = batch("held_runs", id=Id())
+_LOCK_MANY = (
+    select(_r.id)
+    .where(within(_r.id, select(_held.c.id).scalar_subquery()))
+    .order_by(_r.id)
+    .with_for_update(key_share=True)
+)
+
+
+async def lock_runs(transaction: Transaction, run_ids: Iterable[str]) -> None:
+    """Holds these runs until the commit, in the order of their ids."""
+    await transaction.run(_LOCK_MANY, {"held_runs": encode_rows([(run_id,) for run_id in sorted(set(run_ids))])})
 
 
 _ANY_OPEN = (

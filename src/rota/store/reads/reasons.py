@@ -41,6 +41,7 @@ _TASK_RUN = (
         _t.finished_at,
         _t.worker_id,
         _t.lease_expires_at,
+        _t.holder,
         _t.error_type,
         _t.error,
         _t.cancel_requested_at,
@@ -104,7 +105,12 @@ _HOLDERS = (
     select(_t.id, tasks.c.name, workflows.c.name.label("workflow"), _t.started_at)
     .join(tasks, tasks.c.id == _t.task_id)
     .join(workflows, workflows.c.id == _t.workflow_id)
-    .where(_t.status == constant("running"), _t.is_limited, _t.lane_id.in_(select(_lanes.c.lane_id)))
+    .where(
+        _t.status == constant("running"),
+        _t.is_limited,
+        _t.holder.is_(None),
+        _t.lane_id.in_(select(_lanes.c.lane_id)),
+    )
     .order_by(_t.started_at)
     .limit(20)
 )

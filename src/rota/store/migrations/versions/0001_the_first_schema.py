@@ -256,6 +256,7 @@ def upgrade() -> None:
         sa.Column("lane_id", sa.BigInteger(), nullable=False),
         sa.Column("is_limited", sa.Boolean(), nullable=False),
         sa.Column("is_teardown", sa.Boolean(), nullable=False),
+        sa.Column("is_gated", sa.Boolean(), nullable=False),
         sa.Column("upstream_count", sa.Integer(), nullable=False),
         sa.Column("downstream_count", sa.Integer(), nullable=False),
         sa.Column("created_at", Instant(), nullable=False),
@@ -412,6 +413,7 @@ def upgrade() -> None:
         sa.Column("upstream_skipped", sa.Integer(), server_default="0", nullable=False),
         sa.Column("downstream_count", sa.Integer(), nullable=False),
         sa.Column("is_teardown", sa.Boolean(), nullable=False),
+        sa.Column("is_gated", sa.Boolean(), nullable=False),
         sa.Column("lane_id", sa.BigInteger(), nullable=False),
         sa.Column("claim_rank", sa.BigInteger(), nullable=True),
         sa.Column("priority", sa.Integer(), nullable=False),
@@ -429,6 +431,7 @@ def upgrade() -> None:
         sa.Column("worker_id", Id(), nullable=True),
         sa.Column("incarnation", sa.String(length=36), nullable=True),
         sa.Column("lease_expires_at", Instant(), nullable=True),
+        sa.Column("holder", sa.String(length=20), nullable=True),
         sa.Column("cancel_requested_at", Instant(), nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("error_type", sa.String(length=40), nullable=True),
@@ -437,7 +440,12 @@ def upgrade() -> None:
         sa.Column("usage", Json(), nullable=True),
         sa.Column("is_unconfirmed", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("created_at", Instant(), nullable=False),
-        sa.CheckConstraint("(status = 'running') = (lease_expires_at IS NOT NULL)", name=op.f("ck_task_runs_leased")),
+        sa.CheckConstraint(
+            "(status = 'running') = (lease_expires_at IS NOT NULL OR holder IS NOT NULL)",
+            name=op.f("ck_task_runs_leased"),
+        ),
+        sa.CheckConstraint("lease_expires_at IS NULL OR holder IS NULL", name=op.f("ck_task_runs_held")),
+        sa.CheckConstraint("holder IN ('approval', 'items', 'run', 'wait')", name=op.f("ck_task_runs_holder")),
         sa.CheckConstraint(
             "(status IN ('cancelled', 'failed', 'skipped', 'success', 'upstream_failed')) = (finished_at IS NOT NULL)",
             name=op.f("ck_task_runs_finished"),
@@ -479,20 +487,28 @@ def upgrade() -> None:
         sqlite_where=sa.text("status = 'retrying'"),
     )
     op.create_index(
+        "ix_task_runs_held",
+        "task_runs",
+        ["due_at"],
+        unique=False,
+        postgresql_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
+    )
+    op.create_index(
         "ix_task_runs_lease",
         "task_runs",
         ["lease_expires_at"],
         unique=False,
-        postgresql_where=sa.text("status = 'running'"),
-        sqlite_where=sa.text("status = 'running'"),
+        postgresql_where=sa.text("status = 'running' AND holder IS NULL"),
+        sqlite_where=sa.text("status = 'running' AND holder IS NULL"),
     )
     op.create_index(
         "ix_task_runs_slots",
         "task_runs",
         ["lane_id"],
         unique=False,
-        postgresql_where=sa.text("status = 'running' AND is_limited"),
-        sqlite_where=sa.text("status = 'running' AND is_limited"),
+        postgresql_where=sa.text("status = 'running' AND is_limited AND holder IS NULL"),
+        sqlite_where=sa.text("status = 'running' AND is_limited AND holder IS NULL"),
     )
     op.create_table(
         "attempts",
@@ -534,14 +550,20 @@ def downgrade() -> None:
     op.drop_index(
         "ix_task_runs_slots",
         table_name="task_runs",
-        postgresql_where=sa.text("status = 'running' AND is_limited"),
-        sqlite_where=sa.text("status = 'running' AND is_limited"),
+        postgresql_where=sa.text("status = 'running' AND is_limited AND holder IS NULL"),
+        sqlite_where=sa.text("status = 'running' AND is_limited AND holder IS NULL"),
     )
     op.drop_index(
         "ix_task_runs_lease",
         table_name="task_runs",
-        postgresql_where=sa.text("status = 'running'"),
-        sqlite_where=sa.text("status = 'running'"),
+        postgresql_where=sa.text("status = 'running' AND holder IS NULL"),
+        sqlite_where=sa.text("status = 'running' AND holder IS NULL"),
+    )
+    op.drop_index(
+        "ix_task_runs_held",
+        table_name="task_runs",
+        postgresql_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
     )
     op.drop_index(
         "ix_task_runs_due",
