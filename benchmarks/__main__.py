@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import engine_bench, machine, worker_bench
+from benchmarks import api_bench, engine_bench, machine, remote_bench, worker_bench
 from benchmarks.measure import Measure
 from benchmarks.stage import Place, open_place
 
@@ -28,7 +28,14 @@ SCENARIOS: dict[str, Scenario] = {
     "fan": lambda place, quick: engine_bench.measure_fan(place, width=1_000 if quick else 10_000),
     "python": lambda place, quick: worker_bench.measure_python(place, count=2_000 if quick else 40_000),
     "shell": lambda place, quick: worker_bench.measure_shell(place, count=500 if quick else 4_000),
+    "http": lambda place, quick: worker_bench.measure_http(place, count=1_000 if quick else 10_000),
     "latency": lambda place, quick: worker_bench.measure_latency(place, count=20 if quick else 300),
+    "remote": lambda place, quick: remote_bench.measure_remote(place, count=2_000 if quick else 20_000),
+    "memory": lambda place, quick: remote_bench.measure_memory(
+        place, sleepers=100 if quick else 1_000, megabytes=64 if quick else 1_024
+    ),
+    "lost": lambda place, _quick: remote_bench.measure_lost_worker(place),
+    "api": lambda place, quick: api_bench.measure_api(place, count=1_000 if quick else 10_000),
     "flat": lambda place, quick: engine_bench.measure_flatness(
         place, finished=10_000 if quick else 1_000_000, waiting=2_000 if quick else 100_000
     ),

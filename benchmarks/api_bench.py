@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import statistics
 
-from benchmarks.load import Outcome, make_request, run_api, send
+from benchmarks.load import Outcome, make_request, send
 from benchmarks.measure import Measure, percentile
+from benchmarks.processes import run_server
 from benchmarks.stage import Place, open_stage
 
 CONNECTIONS = 32
@@ -15,7 +16,7 @@ BULK = 1000
 
 async def measure_api(place: Place, *, count: int) -> list[Measure]:
     """Jobs one by one and in bulk, and single runs read back."""
-    async with open_stage(place) as stage, run_api(stage.url) as port:
+    async with open_stage(place) as stage, run_server(stage.url) as port:
         await send(port, [_make_job(number) for number in range(200)], connections=CONNECTIONS, expected=201)
         ids: list[str] = []
         created = await send(

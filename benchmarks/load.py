@@ -1,14 +1,11 @@
-"""An API process, and load on it: keep-alive connections that cost the machine as little as a client can."""
+"""Load on an API process: keep-alive connections that cost the machine as little as a client can."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
@@ -24,24 +21,6 @@ class Outcome:
     @property
     def rate(self) -> float:
         return len(self.waits) / self.seconds
-
-
-@asynccontextmanager
-async def run_api(database_url: str) -> AsyncIterator[int]:
-    """A process with nothing but the API in it; its port."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rota", "api", "--port", "0", "--database-url", database_url),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "ROTA_LOG_LEVEL": "ERROR"},
-    )
-    try:
-        assert process.stdout is not None
-        line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
-        yield int(line.split("http://")[1].split()[0].rsplit(":", 1)[1])
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 def make_request(method: str, path: str, body: bytes | None = None) -> bytes:

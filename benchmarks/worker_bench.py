@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,7 +30,13 @@ SHELL = {"name": "only", "command": ["/bin/true"]}
 @asynccontextmanager
 async def run_worker(stage: Stage, concurrency: int, processes: int = 2) -> AsyncIterator[Worker]:
     """A worker on the engine itself."""
-    options = WorkerOptions(name="bench", concurrency=concurrency, python_processes=processes, grace_seconds=1)
+    options = WorkerOptions(
+        name="bench",
+        concurrency=concurrency,
+        python_processes=processes,
+        grace_seconds=1,
+        http_allow=("127.0.0.0/8",),
+    )
     worker = Worker(stage.engine, options)
     task = asyncio.create_task(worker.run())
     try:
@@ -89,6 +96,21 @@ async def measure_shell(place: Place, *, count: int) -> list[Measure]:
     ]
 
 
+async def measure_http(place: Place, *, count: int) -> list[Measure]:
+    """HTTP tasks, each a request to a server on this machine that answers at once."""
+    command = (sys.executable, "-m", "benchmarks.sink")
+    sink = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert sink.stdout is not None
+        port = int(await sink.stdout.readline())
+        task = {"name": "only", "http": {"url": f"http://127.0.0.1:{port}/", "payload": {"order": 7}}}
+        rate = await _measure_rate(place, task, count, 200)
+    finally:
+        sink.terminate()
+        await sink.wait()
+    return [Measure(f"{place.kind}: HTTP tasks against a local server", rate, "/s", 2_000)]
+
+
 async def measure_latency(place: Place, *, count: int) -> list[Measure]:
     """An idle system: from the trigger to the start of the first task, and chains through a real worker."""
     async with open_stage(place) as stage:
@@ -106,7 +128,7 @@ async def measure_latency(place: Place, *, count: int) -> list[Measure]:
             waits = [await _time_start(stage, workflow_id) for _ in range(count)]
             await stage.engine.submit(RunRequest(chain_id))
             await wait_until_done(stage)
-        hop = await _measure_hops(stage)
+        hop = await measure_hops(stage)
     return [
         Measure(f"{place.kind}: trigger to start, p50", statistics.median(waits), "ms", 10, is_less_better=True),
         Measure(f"{place.kind}: trigger to start, p99", percentile(waits, 0.99), "ms", 30, is_less_better=True),
@@ -133,7 +155,9 @@ async def _time_start(stage: Stage, workflow_id: str) -> float:
     return (started - begun) * 1000
 
 
-async def _measure_hops(stage: Stage) -> float:
+async def measure_hops(stage: Stage) -> float:
+    """Milliseconds from the start of one task of a chain to the start of the next."""
+
     async def read(transaction: Transaction) -> list[float]:
         rows = await transaction.rows(
             select(task_runs.c.started_at).where(task_runs.c.downstream_count > 0).order_by(task_runs.c.started_at)
