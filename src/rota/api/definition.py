@@ -59,11 +59,6 @@ def _write_bare(found: WorkflowRow, rules: list[dict[str, Any]]) -> dict[str, An
     return workflow_to_dict(parse_workflow(data, now=None, allow_empty=True))
 
 
-async def read_spec(api: Api, found: WorkflowRow) -> WorkflowSpec:
-    """The definition as it stands now, read."""
-    return parse_workflow(await read_current(api, found), now=None, allow_empty=True)
-
-
 async def change(
     api: Api, found: WorkflowRow, fields: Mapping[str, Any], *, expected_version: int | None = None
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -51,14 +52,15 @@ def show_workflow(client: Client, name: str) -> None:
 @click.argument("name")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="a parameter; VALUE may be JSON")
 @click.option("--logical-date", help="the time that the run stands for; default: now")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="a label to find the run by")
 @click.option("--note", help="a word about why")
 @WAIT_OPTION
 @with_client
 def trigger(
-    client: Client, name: str, params: tuple[str, ...], logical_date: str | None, note: str | None, is_waiting: bool
+    client: Client, name: str, params: tuple[str, ...], labels: tuple[str, ...], is_waiting: bool, **facts: str | None
 ) -> int:
     """Start a run. With --wait the exit code tells how it ended."""
-    body = {"params": read_params(params), "logical_date": logical_date, "note": note}
+    body = {"params": read_params(params), "labels": _read_labels(labels), **facts}
     run = client.post(f"/workflows/{name}/trigger", {key: value for key, value in body.items() if value})
     if is_waiting:
         return wait_for_run(client, run["id"])
@@ -85,15 +87,24 @@ def unpause(client: Client, name: str) -> None:
 def read_params(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Parameters as given: JSON where it is JSON, text otherwise."""
     params: dict[str, Any] = {}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not name or not separator:
-            raise InvalidInput.of([FieldError("--param", f"{pair!r} is not allowed; send NAME=VALUE")])
+    for name, text in _read_pairs("--param", pairs):
         try:
             params[name] = json.loads(text)
         except ValueError:
             params[name] = text
     return params
+
+
+def _read_labels(pairs: tuple[str, ...]) -> dict[str, str]:
+    return dict(_read_pairs("--label", pairs))
+
+
+def _read_pairs(option: str, pairs: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not name or not separator:
+            raise InvalidInput.of([FieldError(option, f"{pair!r} is not allowed; send NAME=VALUE")])
+        yield name, text
 
 
 def _write_workflow(found: dict[str, Any]) -> str:

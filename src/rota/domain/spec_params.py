@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rota.domain.spec_names import check_identifier
-from rota.domain.spec_read import Faults, Reader, is_template, show
+from rota.domain.spec_read import Faults, Reader, has_template, show
 
 MAX_PARAMS = 200
 MAX_OPTIONS = 1_000
@@ -90,16 +90,16 @@ def _check_type_word(param: Reader, name: str, word: Any) -> None:
 
 
 def _check_default(param: Reader, declared: Mapping[str, Any]) -> None:
-    reason = find_value_fault(declared, declared["default"])
+    default = declared["default"]
+    # A template has no value yet.
+    reason = None if has_template(default) else find_value_fault(declared, default)
     if reason is not None:
         param.report("default", reason)
 
 
 def find_value_fault(declared: Mapping[str, Any], value: Any) -> str | None:
-    """Why this value does not fit the declaration, or None. A template fits: it has no value yet."""
-    if isinstance(value, str) and is_template(value):
-        return None
-    reason = _find_type_fault(declared.get("type"), value)
+    """Why this value does not fit the declaration, or None."""
+    reason = find_type_fault(declared.get("type"), value)
     if reason is not None:
         return reason
     options = declared.get("enum")
@@ -115,7 +115,8 @@ def find_value_fault(declared: Mapping[str, Any], value: Any) -> str | None:
     return None
 
 
-def _find_type_fault(wanted: Any, value: Any) -> str | None:
+def find_type_fault(wanted: Any, value: Any) -> str | None:
+    """Why this value is of none of the wanted types, or None."""
     if wanted is None:
         return None
     words = [wanted] if isinstance(wanted, str) else list(wanted)
@@ -143,16 +144,23 @@ def _find_range_fault(
 def _find_item_fault(declared: Mapping[str, Any], values: list[Any] | tuple[Any, ...]) -> str | None:
     wanted = (declared.get("items") or {}).get("type")
     for index, value in enumerate(values):
-        reason = _find_type_fault(wanted, value)
+        reason = find_type_fault(wanted, value)
         if reason is not None:
             return f"item {index}: {reason}"
     return None
 
 
-def resolve_params(params: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run: what was given, checked, and defaults for the rest. Raises InvalidInput.
+def require_defaults(params: Mapping[str, Mapping[str, Any]], faults: Faults) -> None:
+    """Reports the parameters without a default of something that also starts when nobody is there to give them."""
+    for name, declared in params.items():
+        if "default" not in declared:
+            faults.add(f"params.{name}", "needs a default: what starts by itself is given no parameters")
 
-    A workflow that declares no parameters takes whatever it is given.
+
+def resolve_params(params: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a run: what was given, checked, and defaults for the rest, their templates as they are.
+
+    A workflow that declares no parameters takes whatever it is given. Raises InvalidInput.
     """
     if not params:
         return dict(given)

@@ -21,7 +21,7 @@ from rota.domain.spec import (
 )
 from rota.domain.spec_check import MAX_TASKS, check_tasks
 from rota.domain.spec_names import check_namespace, check_tag, check_url, check_workflow_name
-from rota.domain.spec_params import read_params
+from rota.domain.spec_params import read_params, require_defaults
 from rota.domain.spec_read import Faults, Reader, scan_json, show
 from rota.domain.spec_task import read_task
 
@@ -72,6 +72,8 @@ def parse_workflow(data: object, *, now: datetime | None, allow_empty: bool = Fa
         on=_read_triggers(workflow),
         kind=kind,
     )
+    if spec.schedules or kind == "job":
+        require_defaults(spec.params, faults)
     faults.raise_if_any()
     return spec
 

@@ -269,6 +269,15 @@ def is_template(text: str) -> bool:
     return "{{" in text or "{%" in text
 
 
+def has_template(value: Any) -> bool:
+    """Whether there is a template anywhere in this."""
+    if isinstance(value, str):
+        return is_template(value)
+    if isinstance(value, Mapping):
+        return any(has_template(item) for item in value.values())
+    return isinstance(value, list | tuple) and any(has_template(item) for item in value)
+
+
 def scan_json(data: Any, faults: Faults) -> None:
     """Reports whatever cannot be stored anywhere in the data: NUL and lone surrogates, NaN and infinities,
     huge integers, nesting beyond MAX_DEPTH, and what is no JSON. Raises if the data cannot even be walked

@@ -16,6 +16,7 @@ from rota.domain.share import FairShare
 from rota.domain.spec import TaskSpec
 from rota.domain.spec_task import task_from_dict
 from rota.engine.expressions import Expression, compile_expression
+from rota.engine.params import Declaration, declare
 from rota.engine.templates import TaskTemplate, compile_task
 from rota.engine.watch import Watch
 from rota.store import definitions, lanes, workers, workflow_runs
@@ -119,6 +120,8 @@ class VersionDefinition:
     # Those that the engine looks at before a worker may have them.
     gated_task_ids: frozenset[str]
     run_timeout_seconds: float | None
+    # None where nothing is declared: then a run takes whatever it is given.
+    params: Declaration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,7 @@ class Core:
                 first,
                 frozenset(row.id for row in rows if row.is_gated),
                 facts.run_timeout_seconds,
+                declare(facts.params) if facts.params else None,
             )
             self.versions.put(version_id, version)
         return version

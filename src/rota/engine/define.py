@@ -12,13 +12,14 @@ from rota.domain.graph import ancestors, build_graph
 from rota.domain.schedule import ScheduleSpec, initial_cursor, schedule_to_dict
 from rota.domain.schedule_plan import plan_fires
 from rota.domain.spec import TaskSpec, WorkflowSpec
+from rota.domain.spec_read import has_template
 from rota.domain.spec_task import task_to_dict
 from rota.domain.spec_write import content_hash, hash_definition, workflow_to_dict
 from rota.engine.advance import start_turns
 from rota.engine.core import Core
 from rota.engine.expressions import check_texts, find_expressions
+from rota.engine.params import check_defaults
 from rota.engine.record import record
-from rota.engine.templates import has_template
 from rota.store import definitions, lanes, schedules, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import NewVersion, WorkflowRow
@@ -169,7 +170,8 @@ def plan_version(
     pairs = [(ids[task.name], ids[name]) for task in spec.tasks for name in task.depends_on]
     dependencies = [(row_id, version_id, *pair) for row_id, pair in zip(core.new_ids(len(pairs)), pairs, strict=True)]
     hashed = hash_definition(document)
-    row = (version_id, workflow_id, number, hashed, encode_json(document), spec.run_timeout_seconds)
+    params = encode_json(document["params"]) if spec.params else None
+    row = (version_id, workflow_id, number, hashed, encode_json(document), spec.run_timeout_seconds, params)
     return NewVersion(row, task_rows, dependencies)
 
 
@@ -206,10 +208,10 @@ def _task_columns(task: TaskSpec, document: Mapping[str, Any]) -> tuple[Any, ...
 def _require_templates(spec: WorkflowSpec) -> None:
     documents = [(position, task, task_to_dict(task)) for position, task in enumerate(spec.tasks)]
     templated = [entry for entry in documents if find_expressions(entry[2]) or has_template(entry[2])]
-    if not templated:
+    if not templated and not spec.params:
         return
     graph = build_graph([task.name for task in spec.tasks], {task.name: task.depends_on for task in spec.tasks})
-    errors = [
+    errors = check_defaults(spec.params) + [
         error
         for position, task, document in templated
         for error in check_texts(document, f"tasks[{position}]", ancestors(graph, [task.name]) - {task.name})

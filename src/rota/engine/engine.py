@@ -23,7 +23,23 @@ from rota.domain.work import (
     ReportResult,
     WorkerIdentity,
 )
-from rota.engine import cancel, claim, complete, define, explain, fire, held, jobs, prune, reap, renew, retry, submit
+from rota.engine import (
+    annotate,
+    cancel,
+    claim,
+    complete,
+    define,
+    explain,
+    fire,
+    held,
+    jobs,
+    prune,
+    reap,
+    renew,
+    retry,
+    submit,
+)
+from rota.engine.annotate import Annotation
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
 from rota.engine.core import Core, EngineOptions
@@ -120,6 +136,10 @@ class Engine:
     async def submit_many(self, requests: Sequence[RunRequest]) -> Sequence[SubmittedRun]:
         """Creates runs, all or none."""
         return await self.database.transact(lambda tx: submit.submit(self._core, tx, requests))
+
+    async def annotate_run(self, run_id: str, wanted: Annotation, by: str = "") -> None:
+        """Changes the note and the labels of a run."""
+        await self.database.transact(lambda tx: annotate.annotate_run(self._core, tx, run_id, wanted, by))
 
     async def cancel_run(self, run_id: str, reason: str = "") -> CancelReport:
         return await self.database.transact(lambda tx: cancel.cancel_run(self._core, tx, run_id, reason))

@@ -10,7 +10,7 @@ from typing import Any
 from rota.domain.schedule_plan import Plan, plan_fires
 from rota.engine.core import Core
 from rota.engine.record import record
-from rota.engine.submit import RunRequest, submit
+from rota.engine.submit import RunRequest, SubmittedRun, submit
 from rota.store import schedules
 from rota.store.database import Transaction
 from rota.store.encoding import encode_json
@@ -36,6 +36,7 @@ async def fire(core: Core, transaction: Transaction) -> FireReport:
         return FireReport()
     now = await schedules.read_now(transaction)
     requests: list[RunRequest] = []
+    rows: list[ScheduleRow] = []
     moves: list[tuple[str, datetime, datetime | None]] = []
     changes: list[Change] = []
     for row, version_id in due:
@@ -43,13 +44,21 @@ async def fire(core: Core, transaction: Transaction) -> FireReport:
         moves.append((row.id, plan.cursor, plan.next_due_at))
         changes += _note_skips(row, plan)
         if version_id is not None:
+            rows += [row] * len(plan.fires)
             requests += [
-                RunRequest(row.workflow_id, trigger="schedule", logical_at=fire.logical_at, schedule_id=row.id)
+                RunRequest(
+                    row.workflow_id,
+                    trigger="schedule",
+                    logical_at=fire.logical_at,
+                    schedule_id=row.id,
+                    tells_refusal=True,
+                )
                 for fire in plan.fires
             ]
         else:
             changes.append(_note(row, "skipped", {"reason": "the workflow has no tasks", "count": len(plan.fires)}))
     submitted = await submit(core, transaction, requests) if requests else []
+    changes += _note_refusals(rows, requests, submitted)
     await schedules.move_cursors(transaction, moves)
     await record(core, transaction, changes)
     return FireReport(len(due), sum(run.id is not None for run in submitted), len(changes))
@@ -81,6 +90,17 @@ def _note_skips(row: ScheduleRow, plan: Plan) -> Sequence[Change]:
             },
         )
         for skip in plan.skipped
+    ]
+
+
+def _note_refusals(
+    rows: Sequence[ScheduleRow], requests: Sequence[RunRequest], submitted: Sequence[SubmittedRun]
+) -> Sequence[Change]:
+    """Ticks whose parameters do not fit on that day: nobody is there to be told."""
+    return [
+        _note(row, "skipped", {"reason": run.refusal.detail, "count": 1, "first_at": str(request.logical_at)})
+        for row, request, run in zip(rows, requests, submitted, strict=True)
+        if run.refusal is not None
     ]
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.spec import WorkflowSpec
+from rota.domain.spec_read import has_template
 from rota.domain.spec_task import task_to_dict
 from rota.engine.core import Core, VersionDefinition
 from rota.engine.define import arm_schedule, choose_lanes, explain_missing_pool, plan_version
 from rota.engine.expressions import check_texts
+from rota.engine.params import check_defaults, declare
 from rota.engine.submit import RunRequest, submit
-from rota.engine.templates import has_template
 from rota.store import definitions, lanes, schedules
 from rota.store.database import Transaction
 from rota.store.definitions import NewVersion
@@ -53,6 +54,8 @@ async def _check(transaction: Transaction, specs: Sequence[WorkflowSpec]) -> Non
         task = spec.tasks[0]
         if task.is_gated or has_template((task.action, task.env, task.working_directory)):
             errors += check_texts(task_to_dict(task), f"jobs[{index}]", set())
+        if spec.params:
+            errors += check_defaults(spec.params, f"jobs[{index}].params")
     errors += await _find_missing_pools(transaction, specs)
     if errors:
         raise InvalidInput.of(errors)
@@ -132,4 +135,5 @@ def _define_version(job_id: str, spec: WorkflowSpec, version: NewVersion) -> Ver
     task_ids = tuple(str(row[0]) for row in version.tasks)
     gated = frozenset(task_ids) if spec.tasks[0].is_gated else frozenset()
     timeout: float | None = version.row[5]
-    return VersionDefinition(version.id, job_id, task_ids, frozenset(task_ids), gated, timeout)
+    params = declare(spec.params) if spec.params else None
+    return VersionDefinition(version.id, job_id, task_ids, frozenset(task_ids), gated, timeout, params)

@@ -8,6 +8,7 @@ from typing import Any
 from rota.domain.states import TaskState
 from rota.domain.work import Assignment, ErrorType
 from rota.engine.core import Core, TaskDefinition
+from rota.engine.params import describe_run
 from rota.engine.templates import EVALUATION_ERRORS
 from rota.store import outputs
 from rota.store.claims import Claimed
@@ -57,14 +58,10 @@ def make_values(
 ) -> dict[str, Any]:
     """What templates and expressions of a task run may use."""
     return {
+        **describe_run(row.run_id, row.logical_date, task.workflow_name, task.namespace),
         "params": facts.params,
-        "logical_date": row.logical_date.isoformat(),
-        "ds": row.logical_date.strftime("%Y-%m-%d"),
-        "ds_nodash": row.logical_date.strftime("%Y%m%d"),
         "tasks": upstreams,
         "secrets": {},
-        "run": {"id": row.run_id, "logical_date": row.logical_date.isoformat()},
-        "workflow": {"name": task.workflow_name, "namespace": task.namespace},
         "task": {"name": task.name, "attempt": row.attempt},
     }
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from rota.domain.errors import Conflict, FieldError, InvalidInput, NotFound
+from rota.domain.run_labels import find_label_faults
 from rota.engine.advance import advance
 from rota.engine.core import Core, VersionDefinition
+from rota.engine.params import Declaration, describe_run
 from rota.engine.record import note_run, note_task, record
-from rota.store import definitions, history, task_runs, workflow_runs
+from rota.store import definitions, history, run_labels, schedules, task_runs, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT, WorkflowRow
 from rota.store.encoding import encode_json
@@ -28,31 +30,44 @@ class RunRequest:
     logical_at: datetime | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     schedule_id: str | None = None
     version_id: str | None = None
+    # Parameters that do not fit are told in the answer, and make no run; else they are raised and refuse all.
+    tells_refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedRun:
-    """The answer: the run, or None where the tick had made its run before."""
+    """The answer: the run, or None where the tick had made its run before, or where it was refused."""
 
     id: str | None
     status: str = ""
+    refusal: InvalidInput | None = None
 
 
 async def submit(core: Core, transaction: Transaction, requests: Sequence[RunRequest]) -> list[SubmittedRun]:
     """Creates one run for each request; runs beyond the workflow's max_active_runs wait for their turn."""
-    _check_params(requests)
+    _check(requests)
     rows = await definitions.read_workflows(transaction, [request.workflow_id for request in requests])
     turns = await _find_turns(transaction, rows)
     ids = core.new_ids(len(requests))
     new: list[NewRun] = []
     versions: dict[str, VersionDefinition] = {}
+    refusals: dict[str, InvalidInput] = {}
     for run_id, request in zip(ids, requests, strict=True):
         workflow = rows.get(request.workflow_id)
         if workflow is None:
             raise NotFound(f"there is no workflow {request.workflow_id}")
         version = await _find_version(core, transaction, workflow, request)
+        if version.params is not None:
+            try:
+                request = await _resolve_params(transaction, run_id, workflow, version.params, request)
+            except InvalidInput as error:
+                if not request.tells_refusal:
+                    raise
+                refusals[run_id] = error
+                continue
         versions[run_id] = version
         is_waiting = workflow.max_active_runs is not None and turns[workflow.id] <= 0
         if workflow.max_active_runs is not None and not is_waiting:
@@ -60,15 +75,30 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
         new.append(_make_run(run_id, workflow, version, request, "pending" if is_waiting else "running"))
     created = await _create(transaction, new)
     await _create_tasks(core, transaction, [run for run in new if run.id in created], versions)
-    return [SubmittedRun(run.id, run.status) if run.id in created else SubmittedRun(None) for run in new]
+    answers = {run.id: SubmittedRun(run.id, run.status) for run in new if run.id in created}
+    return [answers.get(run_id) or SubmittedRun(None, refusal=refusals.get(run_id)) for run_id in ids]
 
 
-def _check_params(requests: Sequence[RunRequest]) -> None:
+def _check(requests: Sequence[RunRequest]) -> None:
     for request in requests:
+        faults = find_label_faults(request.labels) if request.labels else []
+        if faults:
+            raise InvalidInput.of(faults)
         try:
             encode_json(request.params)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput.of([FieldError("params", f"cannot be written as JSON: {error}")]) from error
+
+
+async def _resolve_params(
+    transaction: Transaction, run_id: str, workflow: WorkflowRow, params: Declaration, request: RunRequest
+) -> RunRequest:
+    """The request with the parameters that the run gets. Raises InvalidInput."""
+    moment = request.logical_at
+    if moment is None and params.templates:
+        moment = await schedules.read_now(transaction)
+    values = describe_run(run_id, moment, workflow.name, workflow.namespace) if moment is not None else {}
+    return replace(request, logical_at=moment, params=params.resolve(request.params, values))
 
 
 async def _find_turns(transaction: Transaction, rows: Mapping[str, WorkflowRow]) -> dict[str, int]:
@@ -101,6 +131,7 @@ def _make_run(
         schedule_id=request.schedule_id,
         params=dict(request.params),
         note=request.note,
+        labels=request.labels,
         is_limited=workflow.max_active_runs is not None,
         timeout_seconds=version.run_timeout_seconds,
     )
@@ -110,7 +141,14 @@ async def _create(transaction: Transaction, runs: Sequence[NewRun]) -> set[str]:
     created: set[str] = set()
     for start in range(0, len(runs), ROWS_PER_STATEMENT):
         created |= await workflow_runs.create_runs(transaction, runs[start : start + ROWS_PER_STATEMENT])
+    labels = [(run.id, run.namespace, *label) for run in runs if run.id in created for label in _list_labels(run)]
+    for start in range(0, len(labels), ROWS_PER_STATEMENT):
+        await run_labels.insert_labels(transaction, labels[start : start + ROWS_PER_STATEMENT])
     return created
+
+
+def _list_labels(run: NewRun) -> Iterable[tuple[str, str]]:
+    return run.labels.items() if run.labels else ()
 
 
 async def _create_tasks(

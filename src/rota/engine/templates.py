@@ -16,6 +16,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rota.domain.errors import FieldError
+from rota.domain.spec_read import has_template
 from rota.store.encoding import encode_json
 
 # The parts of a task that may hold templates.
@@ -101,16 +102,7 @@ class TaskTemplate:
 
     def render(self, document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """The document with every template rendered. Raises TemplateError."""
-        return {**document, **{name: _render(compiled, values) for name, compiled in self.fields.items()}}
-
-
-def has_template(value: Any) -> bool:
-    """Whether there is a template anywhere in this."""
-    if isinstance(value, str):
-        return "{{" in value or "{%" in value
-    if isinstance(value, Mapping):
-        return any(has_template(item) for item in value.values())
-    return isinstance(value, list | tuple) and any(has_template(item) for item in value)
+        return {**document, **{name: render_value(compiled, values) for name, compiled in self.fields.items()}}
 
 
 def compile_task(document: Mapping[str, Any]) -> TaskTemplate | None:
@@ -121,6 +113,11 @@ def compile_task(document: Mapping[str, Any]) -> TaskTemplate | None:
     upstreams: set[str] = set()
     compiled = {name: _compile(value, _choose(name, value), upstreams) for name, value in found.items()}
     return TaskTemplate(compiled, frozenset(upstreams))
+
+
+def compile_value(value: Any) -> Compiled:
+    """The templates anywhere in a value, which keeps its types. Raises one of COMPILE_ERRORS."""
+    return _compile(value, TYPED, set())
 
 
 def _choose(field: str, value: Any) -> _Environment:
@@ -196,14 +193,15 @@ def _is_tasks(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Name) and node.name == "tasks"
 
 
-def _render(compiled: Compiled, values: Mapping[str, Any]) -> Any:
+def render_value(compiled: Compiled, values: Mapping[str, Any]) -> Any:
+    """What was compiled, with these values. Raises one of EVALUATION_ERRORS."""
     if isinstance(compiled, Expression):
         value = compiled.evaluate(**values)
         return str(value) if isinstance(value, Undefined) else value
     if isinstance(compiled, Template):
         return compiled.render(**values)
     if isinstance(compiled, dict):
-        return {key: _render(item, values) for key, item in compiled.items()}
+        return {key: render_value(item, values) for key, item in compiled.items()}
     if isinstance(compiled, list):
-        return [_render(item, values) for item in compiled]
+        return [render_value(item, values) for item in compiled]
     return compiled

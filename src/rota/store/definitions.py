@@ -151,6 +151,7 @@ _new_versions = batch(
     content_hash=String(64),
     spec=Text(),
     run_timeout_seconds=Float(),
+    params=Text(),
 )
 _INSERT_VERSIONS = insert(workflow_versions).from_select(
     [*_new_versions.c.keys(), "created_at"], select(*_new_versions.c, NOW)
@@ -268,14 +269,14 @@ async def read_dependencies(transaction: Transaction, version_id: str) -> list[t
 
 _wanted_versions = batch("wanted_versions", id=Id())
 _VERSION_FACTS = (
-    select(_v.id, _v.workflow_id, _v.number, _v.run_timeout_seconds, _w.name, _w.namespace, _w.kind)
+    select(_v.id, _v.workflow_id, _v.number, _v.run_timeout_seconds, _v.params, _w.name, _w.namespace, _w.kind)
     .join(workflows, _w.id == _v.workflow_id)
     .where(within(_v.id, select(_wanted_versions.c.id).scalar_subquery()))
 )
 
 
 async def read_version_facts(transaction: Transaction, version_ids: Sequence[str]) -> Sequence[Any]:
-    """Number of the version; name, namespace and kind of its workflow."""
+    """Number, time limit and parameters of the version; name, namespace and kind of its workflow."""
     parameters = {"wanted_versions": encode_rows([(version_id,) for version_id in version_ids])}
     return await transaction.rows(_VERSION_FACTS, parameters)
 

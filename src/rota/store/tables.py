@@ -61,6 +61,8 @@ workflow_versions = Table(
     Column("content_hash", String(64), nullable=False),
     Column("spec", Json, nullable=False),
     Column("run_timeout_seconds", Float),
+    # Those that it declares, if any: all that creating a run needs of the spec.
+    Column("params", Json),
     Column("created_at", Instant, nullable=False),
     UniqueConstraint("workflow_id", "number"),
 )
@@ -141,6 +143,10 @@ workflow_runs = Table(
     Column("logical_date", Instant, nullable=False),
     Column("params", Json, nullable=False, server_default="{}"),
     Column("note", Text, nullable=False, server_default=""),
+    # As in `run_labels`, for reading.
+    Column("labels", Json),
+    # The run that this one repeats, wholly or in part.
+    Column("rerun_of", Id),
     Column("task_count", Integer, nullable=False),
     # Task runs that are not final; the run ends in the transaction that brings this to zero.
     Column("remaining", Integer, nullable=False),
@@ -166,6 +172,17 @@ workflow_runs = Table(
     Index("ix_workflow_runs_deadline", "deadline_at", **only("status = 'running' AND deadline_at IS NOT NULL")),
     Index("ix_workflow_runs_finished", "finished_at", **only("finished_at IS NOT NULL")),
     **HOT,
+)
+
+run_labels = Table(
+    "run_labels",
+    metadata,
+    Column("run_id", Id, cascade("workflow_runs.id"), nullable=False),
+    Column("namespace", String(200), nullable=False),
+    Column("key", String(63), nullable=False),
+    Column("value", String(200), nullable=False),
+    PrimaryKeyConstraint("run_id", "key"),
+    Index("ix_run_labels_key_value", "namespace", "key", "value", "run_id"),
 )
 
 lanes = Table(

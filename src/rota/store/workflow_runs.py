@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -48,6 +48,8 @@ class NewRun:
     note: str = ""
     is_limited: bool = False
     timeout_seconds: float | None = None
+    labels: Mapping[str, str] | None = None
+    rerun_of: str | None = None
 
 
 _new = batch(
@@ -65,6 +67,8 @@ _new = batch(
     task_count=Integer(),
     is_limited=Boolean(),
     timeout_seconds=Float(),
+    labels=Text(),
+    rerun_of=Id(),
 )
 _n = _new.c
 _is_running = _n.status == constant("running")
@@ -81,6 +85,8 @@ _CREATE = insert_new(
         "logical_date": func.coalesce(_n.logical_date, NOW),
         "params": _n.params,
         "note": _n.note,
+        "labels": _n.labels,
+        "rerun_of": _n.rerun_of,
         "task_count": _n.task_count,
         "remaining": _n.task_count,
         "is_limited": _n.is_limited,
@@ -109,6 +115,8 @@ async def create_runs(transaction: Transaction, runs: Sequence[NewRun]) -> set[s
             run.task_count,
             run.is_limited,
             run.timeout_seconds,
+            encode_json(run.labels) if run.labels else None,
+            run.rerun_of,
         )
         for run in runs
     ]

@@ -8,16 +8,27 @@ from fastapi import APIRouter, Query, Response
 
 from rota.api import views
 from rota.api.answers import PageQuery, answer, answer_page, read_states
-from rota.api.context import Api, Context, Namespace
+from rota.api.context import Api, Caller, Context, Namespace
 from rota.api.lookup import require_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.routes.history import SinceQuery, answer_history
 from rota.api.schemas.base import Page
-from rota.api.schemas.runs import CancelBody, Cancelled, Change, Explanation, Retried, RetryBody, Run, RunDetail
+from rota.api.schemas.runs import (
+    CancelBody,
+    Cancelled,
+    Change,
+    Explanation,
+    Retried,
+    RetryBody,
+    Run,
+    RunChange,
+    RunDetail,
+)
 from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.states import RunState, name_state
+from rota.engine.annotate import Annotation
 from rota.store.reads import runs
 from rota.store.reads.runs import HistoryFilter, RunFilter
 
@@ -52,6 +63,15 @@ async def read_run(
     rows: Any = await api.database.read(lambda tx: runs.read_task_runs_of(tx, row.id)) if task_runs else None
     found = None if rows is None else [views.make_task_run(item) for item in rows]
     return answer(RunDetail(**views.make_run(row).model_dump(), task_runs=found))
+
+
+@router.patch("/{run_id}", response_model=Run)
+@needs(Permission.OPERATE)
+async def change_run(api: Context, namespace: Namespace, run_id: str, body: RunChange, caller: Caller) -> Response:
+    """Changes a run's note and labels."""
+    row = await require_run(api, namespace, run_id)
+    await api.engine.annotate_run(row.id, Annotation(body.note, body.labels), caller.name)
+    return answer(views.make_run(await require_run(api, namespace, row.id)))
 
 
 @router.post("/{run_id}/cancel", response_model=Cancelled)

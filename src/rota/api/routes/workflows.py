@@ -26,7 +26,6 @@ from rota.api.schemas.definitions import (
 from rota.api.schemas.runs import Run, TriggerBody
 from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput
-from rota.domain.spec_params import resolve_params
 from rota.domain.spec_parse import parse_workflow
 from rota.domain.spec_write import workflow_to_dict
 from rota.engine.submit import RunRequest
@@ -146,14 +145,14 @@ async def trigger_workflow(
 
 async def _trigger(api: Api, namespace: str, workflow: str, body: TriggerBody) -> Response:
     found = await require_workflow(api, namespace, workflow)
-    current = await definition.read_spec(api, found)
     logical_at = body.logical_date
     if logical_at is not None and logical_at.tzinfo is None:
         raise InvalidInput.of([FieldError("logical_date", "needs an offset, such as 2030-01-31T08:00:00Z")])
     submitted = await api.engine.submit(
         RunRequest(
             found.id,
-            params=resolve_params(current.params, body.params),
+            params=body.params,
+            labels=body.labels,
             logical_at=None if logical_at is None else logical_at.astimezone(UTC),
             note=body.note,
         )

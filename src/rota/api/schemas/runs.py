@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rota.api.schemas.base import Body, Questions, Shape
 
@@ -17,8 +17,16 @@ class TriggerBody(Body):
     """What a run is to be given."""
 
     params: dict[str, Any] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
     logical_date: Annotated[datetime | None, Field(strict=False)] = None
     note: LongText = ""
+
+
+class RunChange(Body):
+    """What is to be changed. Labels that are not named stay; null removes one."""
+
+    note: LongText | None = None
+    labels: dict[str, str | None] = Field(default_factory=dict)
 
 
 class CancelBody(Body):
@@ -71,6 +79,8 @@ class Run(Shape):
     logical_date: datetime
     params: dict[str, Any]
     note: str
+    labels: Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]
+    rerun_of: str | None = Field(description="The run that this one repeats, wholly or in part.")
     task_count: int
     remaining: int
     failed_count: int

@@ -32,6 +32,8 @@ _RUNS = select(
     _r.logical_date,
     _r.params,
     _r.note,
+    _r.labels,
+    _r.rerun_of,
     _r.task_count,
     _r.remaining,
     _r.failed_count,

@@ -229,6 +229,7 @@ def upgrade() -> None:
         sa.Column("content_hash", sa.String(length=64), nullable=False),
         sa.Column("spec", Json(), nullable=False),
         sa.Column("run_timeout_seconds", sa.Float(), nullable=True),
+        sa.Column("params", Json(), nullable=True),
         sa.Column("created_at", Instant(), nullable=False),
         sa.ForeignKeyConstraint(
             ["workflow_id"],
@@ -288,6 +289,8 @@ def upgrade() -> None:
         sa.Column("logical_date", Instant(), nullable=False),
         sa.Column("params", Json(), server_default="{}", nullable=False),
         sa.Column("note", sa.Text(), server_default="", nullable=False),
+        sa.Column("labels", Json(), nullable=True),
+        sa.Column("rerun_of", Id(), nullable=True),
         sa.Column("task_count", sa.Integer(), nullable=False),
         sa.Column("remaining", sa.Integer(), nullable=False),
         sa.Column("failed_count", sa.Integer(), server_default="0", nullable=False),
@@ -365,6 +368,18 @@ def upgrade() -> None:
         postgresql_where=sa.text("schedule_id IS NOT NULL"),
         sqlite_where=sa.text("schedule_id IS NOT NULL"),
     )
+    op.create_table(
+        "run_labels",
+        sa.Column("run_id", Id(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("key", sa.String(length=63), nullable=False),
+        sa.Column("value", sa.String(length=200), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["workflow_runs.id"], name=op.f("fk_run_labels_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "key", name=op.f("pk_run_labels")),
+    )
+    op.create_index("ix_run_labels_key_value", "run_labels", ["namespace", "key", "value", "run_id"], unique=False)
     op.create_table(
         "task_dependencies",
         sa.Column("id", Id(), nullable=False),
@@ -586,6 +601,8 @@ def downgrade() -> None:
     op.drop_table("task_runs")
     op.drop_index("ix_task_dependencies_version_id", table_name="task_dependencies")
     op.drop_index("ix_task_dependencies_depends_on_task_id", table_name="task_dependencies")
+    op.drop_index("ix_run_labels_key_value", table_name="run_labels")
+    op.drop_table("run_labels")
     op.drop_table("task_dependencies")
     op.drop_index(
         "uq_workflow_runs_tick",
