@@ -196,4 +196,4 @@ class Database:
             prepare_sqlite(engine, writes=writes, is_durable=self.options.is_durable)
             return engine
 
-        return ThreadedSessions(make, size=1 if writes else SQLITE_READERS)
+        return ThreadedSessions(make, size=1 if writes else SQLITE_READERS, writes=writes)

@@ -350,10 +350,11 @@ def prepare_sqlite(engine: Engine, *, writes: bool, is_durable: bool) -> None:
         cursor.close()
 
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     event.listen(engine, "connect", set_up)
-    event.listen(engine, "begin", begin)
+    if writes:
+        event.listen(engine, "begin", begin)
 
 
 def lock_migrations(connection: Connection) -> None:

@@ -78,10 +78,14 @@ class PooledSessions:
 
 
 class ThreadedConnection:
-    """One SQLite connection on a thread of its own. It is opened when it is first used."""
+    """One SQLite connection on a thread of its own. It is opened when it is first used.
 
-    def __init__(self, engine: Engine) -> None:
+    One that only reads has no transaction: each statement sees what was committed before it, as on PostgreSQL.
+    """
+
+    def __init__(self, engine: Engine, *, writes: bool) -> None:
         self._engine = engine
+        self._writes = writes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rota-sqlite")
         self._connection: Connection | None = None
         self._transaction: RootTransaction | None = None
@@ -94,7 +98,8 @@ class ThreadedConnection:
 
     async def rollback(self) -> None:
         """Waits for whatever is still being executed, and undoes what was not committed."""
-        await asyncio.shield(self._call(self._rollback))
+        if self._writes:
+            await asyncio.shield(self._call(self._rollback))
 
     async def close(self) -> None:
         await self._call(self._close)
@@ -106,7 +111,7 @@ class ThreadedConnection:
     def _execute(self, statement: Executable, parameters: Mapping[str, Any]) -> tuple[Sequence[Any], int]:
         if self._connection is None:
             self._connection = self._engine.connect()
-        if self._transaction is None:
+        if self._transaction is None and self._writes:
             self._transaction = self._connection.begin()
         result = self._connection.execute(statement, parameters)
         return (result.all() if result.returns_rows else ()), result.rowcount
@@ -131,9 +136,9 @@ class ThreadedConnection:
 class ThreadedSessions:
     """A few SQLite connections, handed out in turn; one of them if it is for writing."""
 
-    def __init__(self, make_engine: Callable[[], Engine], *, size: int) -> None:
+    def __init__(self, make_engine: Callable[[], Engine], *, size: int, writes: bool) -> None:
         self._make_engine = make_engine
-        self._size = size
+        self._writes = writes
         self._made: list[ThreadedConnection] = []
         self._free: list[ThreadedConnection] = []
         self._turns = asyncio.Semaphore(size)
@@ -155,6 +160,6 @@ class ThreadedSessions:
     def _take(self) -> ThreadedConnection:
         if self._free:
             return self._free.pop()
-        connection = ThreadedConnection(self._make_engine())
+        connection = ThreadedConnection(self._make_engine(), writes=self._writes)
         self._made.append(connection)
         return connection
