@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from rota.domain.fork import build_fork
 from rota.domain.graph import Graph, build_graph, run_outcome
 from rota.domain.rules import Decision, TriggerRule, count_outcomes, decide
 from rota.domain.states import RUN_FINAL, RUN_MOVES, TASK_FINAL, TASK_MOVES, RunState, TaskState
@@ -48,6 +49,7 @@ async def find_faults(database: Database, workflow_ids: Iterable[str] | None = N
     for run in snapshot.runs:
         rows = of_run[run.id]
         faults += _check_run(snapshot, run, rows)
+        faults += _check_branches(snapshot, run, rows)
         for row in rows:
             faults += _check_task_run(snapshot, run, row, rows)
     return faults + list(_check_turns(snapshot))
@@ -100,6 +102,22 @@ def _check_run(snapshot: Snapshot, run: Any, rows: Sequence[Any]) -> Iterator[st
     if run.status == "pending" and not set(states.values()) <= {TaskState.PENDING}:
         yield f"{name} has not started, but its task runs are {sorted(states.values())}"
     yield from _check_history(snapshot, run, None, RUN_MOVES, RunState)
+
+
+def _check_branches(snapshot: Snapshot, run: Any, rows: Sequence[Any]) -> Iterator[str]:
+    """What a branch has left out waits no longer."""
+    branches = [row for row in rows if row.is_branch and row.status == "success" and row.output is not None]
+    if not branches:
+        return
+    names = {row.task_id: snapshot.tasks[row.task_id].name for row in rows}
+    states = {names[row.task_id]: row.status for row in rows}
+    depends_on = {names[row.task_id]: [names[item] for item in snapshot.upstreams[row.task_id]] for row in rows}
+    teardown = frozenset(names[row.task_id] for row in rows if row.is_teardown)
+    for row in branches:
+        fork = build_fork(build_graph(states, depends_on), names[row.task_id], teardown)
+        for name in fork.leave_out(row.output):
+            if states[name] == "pending":
+                yield f"run {run.id}: {fork.branch} left {name} out, and it waits"
 
 
 def _expect_outcome(snapshot: Snapshot, run: Any, rows: Sequence[Any], states: dict[str, TaskState]) -> str:

@@ -126,6 +126,17 @@ class Stage:
     async def statuses(self, run_id: str) -> dict[str, str]:
         return {name: row.status for name, row in (await self.task_rows(run_id)).items()}
 
+    async def states_of(self, run_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The states of the tasks of many runs."""
+        found: dict[str, dict[str, str]] = {run_id: {} for run_id in run_ids}
+        statement = select(task_runs.c.run_id, tasks.c.name, task_runs.c.status).join(
+            tasks, tasks.c.id == task_runs.c.task_id
+        )
+        for row in await self.rows(statement):
+            if row.run_id in found:
+                found[row.run_id][row.name] = row.status
+        return found
+
     async def task_run_id(self, run_id: str, name: str) -> str:
         return str((await self.task_rows(run_id))[name].id)
 

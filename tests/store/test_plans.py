@@ -52,6 +52,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     await engine.release_due()
     await _lose_and_leave(stage, worker)
     await _pass_gates(stage)
+    await _branch(stage)
     stage.clock.advance(60)
     await engine.fire()
     await engine.find_next_due()
@@ -98,6 +99,18 @@ async def _pass_gates(stage: Stage) -> None:
     (due,) = await stage.database.transact(lambda tx: gates.find_due(tx, 10))
     end = HeldEnd(due.id, due.attempt, Holder.WAIT, "success")
     assert len(await stage.database.transact(lambda tx: finish_held(core, tx, [end]))) == 1
+
+
+async def _branch(stage: Stage) -> None:
+    """A choice, and what it leaves out, now and after a retry."""
+    worker = await stage.register()
+    run_id = await stage.start(
+        task("choose", branch=True), task("other"), task("a", "choose"), task("b", "choose", "other"), name="branching"
+    )
+    for item in await stage.claim(worker):
+        await stage.finish(worker, [item], "failed" if item.task == "other" else "success", output="a")
+    await stage.engine.retry_run(run_id)
+    await stage.work(worker)
 
 
 async def _load(stage: Stage) -> None:

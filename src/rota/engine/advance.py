@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 from rota.domain.rules import OUTCOME_COUNTER
 from rota.domain.states import TaskState
+from rota.engine.branches import explain_left_out
 from rota.engine.core import Core, Ended
 from rota.engine.gate import pass_gate
 from rota.engine.record import note_run, note_task
 from rota.store import releases, task_runs, workflow_runs
 from rota.store.database import Transaction
+from rota.store.definitions import ROWS_PER_STATEMENT
 from rota.store.history import Change
 from rota.store.wakeups import Topic
 from rota.store.workflow_runs import Settled
@@ -66,8 +68,22 @@ async def _follow(core: Core, transaction: Transaction, wave: _Wave) -> dict[str
             tally = tallies[end.run_id]
             tally[0] += 1
             tally[1] += end.status in ("failed", "cancelled") and not end.is_teardown
+        left_out = await explain_left_out(core, transaction, ended)
+        if left_out:
+            await _leave_out(transaction, left_out, wave)
         await _release(transaction, ended, wave)
     return tallies
+
+
+async def _leave_out(transaction: Transaction, left_out: Sequence[tuple[str, str, str]], wave: _Wave) -> None:
+    """Skips what branches have left out, before it is counted for it that they have ended."""
+    for start in range(0, len(left_out), ROWS_PER_STATEMENT):
+        part = left_out[start : start + ROWS_PER_STATEMENT]
+        reasons = {(run_id, task_id): reason for run_id, task_id, reason in part}
+        for row in await releases.leave_out(transaction, part):
+            details = {"reason": reasons[row.run_id, row.task_id]}
+            wave.changes.append(note_task(row.id, row.run_id, row.namespace, "pending", row.status, details))
+            wave.ended.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
 
 
 async def _release(transaction: Transaction, ended: Iterable[Ended], wave: _Wave) -> None:

@@ -12,6 +12,7 @@ from rota.domain.retry import decide_retry
 from rota.domain.states import TASK_FINAL, TaskState
 from rota.domain.work import ErrorType, Finished, LogChunk, Report, ReportResult, WorkerIdentity
 from rota.engine.advance import advance
+from rota.engine.branches import Choice, read_choices
 from rota.engine.core import MAX_ATTEMPT, Core, Ended, TaskDefinition, can_exist
 from rota.engine.gate import find_started_again
 from rota.engine.record import note_task, record
@@ -23,6 +24,7 @@ from rota.store.outcomes import Landed, Outcome, Standing
 from rota.store.wakeups import Topic
 
 ACCEPTED = ReportResult(True)
+BAD_CHOICE = ReportResult(True, "bad_output", "the output of this branch does not name tasks right below it")
 MAX_ERROR_CHARACTERS = 10_000
 MAX_WORD_CHARACTERS = 40
 END_STATES = ("success", "failed", "cancelled", "skipped")
@@ -111,13 +113,14 @@ async def _complete(core: Core, transaction: Transaction, ends: Sequence[_End]) 
         first.setdefault(end.key, end)
     decided, notes = await _decide(core, transaction, list(first.values()))
     landed = await finish(core, transaction, decided)
-    fresh = {(row.id, row.attempt, row.incarnation) for row in landed}
+    fresh = {(row.id, row.attempt, row.incarnation): row.status for row in landed}
     results: dict[int, ReportResult] = {}
     late: list[_End] = []
     for end in ends:
         if end.key in fresh:
-            results[end.place] = notes.get(end.key, ACCEPTED)
-            fresh.discard(end.key)
+            status = fresh.pop(end.key)
+            is_refused = end.told.status == "success" and status != "success" and end.key not in notes
+            results[end.place] = BAD_CHOICE if is_refused else notes.get(end.key, ACCEPTED)
         else:
             late.append(end)
     if late:
@@ -237,7 +240,7 @@ def choose_failed_state(end: Finished, standing: Standing, task: TaskDefinition)
 
 async def finish(core: Core, transaction: Transaction, decided: Sequence[Outcome]) -> list[Landed]:
     """Lands outcomes, keeps the attempts, and advances what waited for them."""
-    landed = await outcomes.finish_attempts(transaction, decided) if decided else []
+    landed, decided, left_out = await _land(core, transaction, decided)
     if not landed:
         return landed
     ready = await find_started_again(core, transaction, [row for row in landed if row.status == "queued"])
@@ -252,13 +255,52 @@ async def finish(core: Core, transaction: Transaction, decided: Sequence[Outcome
     if any(row.status == "retrying" for row in landed):
         transaction.wake(Topic.SCHEDULES)
     ended = [
-        Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown)
+        Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown, left_out.get(row.id, ()))
         for row in landed
         if row.status in TASK_FINAL
     ]
     changes += await advance(core, transaction, ended, ready)
     await record(core, transaction, changes)
     return landed
+
+
+async def _land(
+    core: Core, transaction: Transaction, decided: Sequence[Outcome]
+) -> tuple[list[Landed], Sequence[Outcome], dict[str, tuple[str, ...]]]:
+    """What landed, of which outcomes, and what the branches among them left out.
+
+    A branch's success does not land at first: its output is read then, and it fails if that names nobody."""
+    landed = await outcomes.finish_attempts(transaction, decided) if decided else []
+    if len(landed) == len(decided):
+        return landed, decided, {}
+    keys = {(row.id, row.attempt) for row in landed}
+    held_back = [
+        outcome
+        for outcome in decided
+        if outcome.status == TaskState.SUCCESS and (outcome.task_run_id, outcome.attempt) not in keys
+    ]
+    choices = await read_choices(core, transaction, held_back) if held_back else []
+    if not choices:
+        return landed, decided, {}
+    read = [_settle_choice(choice) for choice in choices]
+    landed += await outcomes.finish_attempts(transaction, read)
+    left_out = {choice.outcome.task_run_id: choice.left_out for choice in choices}
+    return landed, [*decided, *read], left_out
+
+
+def _settle_choice(choice: Choice) -> Outcome:
+    outcome = choice.outcome
+    if choice.fault is None:
+        return outcome._replace(is_choice_known=True)
+    end = Finished(outcome.task_run_id, outcome.attempt, "failed", error_type=ErrorType.BAD_OUTPUT)
+    status, delay_seconds = choose_failed_state(end, choice.standing, choice.task)
+    return outcome._replace(
+        status=status,
+        error_type=ErrorType.BAD_OUTPUT,
+        error=choice.fault[:MAX_ERROR_CHARACTERS],
+        delay_seconds=delay_seconds,
+        is_failure=1,
+    )
 
 
 def _attempt_row(row: Landed, outcome: Outcome) -> tuple[Any, ...]:

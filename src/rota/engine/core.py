@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from rota.domain.fork import Fork
 from rota.domain.ids import is_uuid, make_uuid7
 from rota.domain.schedule import ScheduleSpec, parse_schedule
 from rota.domain.share import FairShare
@@ -122,6 +123,7 @@ class VersionDefinition:
     run_timeout_seconds: float | None
     # None where nothing is declared: then a run takes whatever it is given.
     params: Declaration | None = None
+    branch_task_ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,8 @@ class Ended(NamedTuple):
     status: str
     downstream_count: int
     is_teardown: bool
+    # Of a branch: the tasks right below that do not go on.
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +199,8 @@ class Core:
     watch: Watch | None = None
     tasks: Memory[str, TaskDefinition] = field(default_factory=lambda: Memory(50_000))
     versions: Memory[str, VersionDefinition] = field(default_factory=lambda: Memory(5_000))
+    # By the task id of the branch.
+    forks: Memory[str, tuple[Mapping[str, str], Fork]] = field(default_factory=lambda: Memory(5_000))
     run_facts: Memory[str, RunFacts] = field(default_factory=lambda: Memory(20_000))
     lanes: Memory[int, Lane] = field(default_factory=lambda: Memory(200_000))
     workers: Memory[str, WorkerFacts] = field(default_factory=lambda: Memory(10_000))
@@ -262,6 +268,7 @@ class Core:
                 frozenset(row.id for row in rows if row.is_gated),
                 facts.run_timeout_seconds,
                 declare(facts.params) if facts.params else None,
+                frozenset(row.id for row in rows if row.is_branch),
             )
             self.versions.put(version_id, version)
         return version

@@ -160,6 +160,7 @@ def plan_version(
             lane.is_limited,
             task.is_teardown,
             task.is_gated,
+            task.is_branch,
             len(task.depends_on),
             downstream[task.name],
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rota.domain.errors import Conflict, NotFound
 from rota.domain.states import TASK_FINAL, TaskState
 from rota.engine.advance import advance
+from rota.engine.branches import find_left_out
 from rota.engine.core import Core, Ended
 from rota.engine.record import note_run, note_task, record
 from rota.store import attempts, definitions, interventions, outcomes, workflow_runs
@@ -51,7 +52,8 @@ async def retry_run(
     # Some may have another reason to give up, or to start at once.
     ended = []
     ready = [row.id for row in queued if row.is_gated]
-    for row in await interventions.recount_and_decide(transaction, run_id):
+    left_out = await find_left_out(core, transaction, run_id, run.version_id)
+    for row in await interventions.recount_and_decide(transaction, run_id, left_out):
         changes.append(note_task(row.id, run_id, row.namespace, "pending", row.status))
         if row.status == "queued":
             ready += [row.id] if row.is_gated else []

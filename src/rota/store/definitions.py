@@ -174,6 +174,7 @@ _new_tasks = batch(
     is_limited=Boolean(),
     is_teardown=Boolean(),
     is_gated=Boolean(),
+    is_branch=Boolean(),
     upstream_count=Integer(),
     downstream_count=Integer(),
 )
@@ -237,6 +238,7 @@ class TaskRow:
     upstream_count: int
     is_teardown: bool
     is_gated: bool
+    is_branch: bool
 
 
 _TASK_COLUMNS = [tasks.c[name] for name in TaskRow.__dataclass_fields__]

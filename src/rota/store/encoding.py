@@ -20,6 +20,11 @@ def encode_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def decode_json(text: str | None) -> Any:
+    """The value of JSON text; None of none."""
+    return None if text is None else msgspec.json.decode(text)
+
+
 def to_microseconds(moment: datetime | None) -> int | None:
     """An instant as a batch carries it."""
     return None if moment is None else (moment - EPOCH) // MICROSECOND

@@ -11,7 +11,7 @@ from rota.domain.states import RUN_OPEN
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant, within
 from rota.store.encoding import encode_rows
-from rota.store.releases import decide_in_sql
+from rota.store.releases import decide_in_sql, leave_out
 from rota.store.tables import task_dependencies, task_runs, workflow_runs
 from rota.store.task_runs import RANK
 
@@ -228,10 +228,14 @@ _DECIDE = (
 )
 
 
-async def recount_and_decide(transaction: Transaction, run_id: str) -> Sequence[Any]:
-    """Counts the upstreams of everything that waits in a run from scratch; returns what is decided by it."""
+async def recount_and_decide(
+    transaction: Transaction, run_id: str, left_out: Sequence[tuple[str, str, str]] = ()
+) -> Sequence[Any]:
+    """Counts the upstreams of everything that waits in a run from scratch; returns what is decided by it, and by the
+    branches that left out (run id, task id, reason)."""
     await transaction.run(_RECOUNT, {"run": run_id})
-    return await transaction.rows(_DECIDE, {"run": run_id})
+    skipped = await leave_out(transaction, left_out) if left_out else []
+    return [*skipped, *await transaction.rows(_DECIDE, {"run": run_id})]
 
 
 _REOPEN = (

@@ -55,6 +55,8 @@ class Outcome(NamedTuple):
     is_unconfirmed: bool = False
     # For what the engine holds itself: lands only while it is held so. Then there is no incarnation.
     holder: str | None = None
+    # A branch succeeds only once its output has been read.
+    is_choice_known: bool = False
 
 
 class Landed(NamedTuple):
@@ -90,6 +92,7 @@ _outcomes = batch(
     usage=Text(),
     is_unconfirmed=Boolean(),
     holder=String(20),
+    is_choice_known=Boolean(),
 )
 _before = task_runs.alias("before")
 _located = (
@@ -146,6 +149,7 @@ _FINISH = (
         _t.attempt == _o.attempt,
         _is_owner,
         or_(_o.needs_expired_lease.is_(False), _t.lease_expires_at < NOW),
+        or_(_t.is_branch.is_(False), _o.is_choice_known, _o.status != constant("success")),
     )
     .returning(
         _t.id,
@@ -166,7 +170,7 @@ _FINISH = (
 
 
 async def finish_attempts(transaction: Transaction, outcomes: Sequence[Outcome]) -> list[Landed]:
-    """Ends attempts; returns those that landed. Locks their runs."""
+    """Ends attempts; returns those that landed. Locks the runs of all, landed or not."""
     return [Landed(*row) for row in await transaction.rows(_FINISH, {"outcomes": encode_rows(outcomes)})]
 
 
@@ -185,6 +189,7 @@ class Standing(NamedTuple):
     retry_count: int
     lost_count: int
     max_deliveries: int
+    is_branch: bool
     is_cancelling: bool
 
 
@@ -202,6 +207,7 @@ _STANDINGS = select(
     _t.retry_count,
     _t.lost_count,
     _t.max_deliveries,
+    _t.is_branch,
     _t.cancel_requested_at.is_not(None),
 ).where(within(_t.id, select(_asked.c.id).scalar_subquery()))
 

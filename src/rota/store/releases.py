@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, and_, case, cast, func, literal_column, null, or_, select, update
+from sqlalchemy import ColumnElement, Integer, Text, and_, case, cast, func, literal_column, null, or_, select, update
 
 from rota.domain.rules import DECIDED_STATE, RULES, Clause, Decision
 from rota.store.database import Transaction
@@ -104,6 +104,35 @@ _RELEASE = (
     )
     .returning(_t.id, _t.run_id, _t.namespace, _t.task_id, _t.status, _t.downstream_count, _t.is_teardown, _t.is_gated)
 )
+
+
+_left_out = batch("left_out", run_id=Id(), task_id=Id(), reason=Text())
+_left_found = (
+    select(
+        select(_child.c.id)
+        .where(_child.c.run_id == _left_out.c.run_id, _child.c.task_id == _left_out.c.task_id, _child.c.map_index == -1)
+        .scalar_subquery()
+        .label("id"),
+        _left_out.c.reason,
+    )
+    .cte("left_found")
+    .prefix_with("MATERIALIZED")
+)
+_LEAVE_OUT = (
+    update(task_runs)
+    .values(status="skipped", error=_left_found.c.reason, finished_at=NOW)
+    .where(
+        _t.id == _left_found.c.id,
+        among(_t.id, select(_left_found.c.id).scalar_subquery()),
+        _t.status == constant("pending"),
+    )
+    .returning(*(_t[name] for name in Released._fields))
+)
+
+
+async def leave_out(transaction: Transaction, left_out: Sequence[tuple[str, str, str]]) -> list[Released]:
+    """Skips the tasks of (run id, task id, reason) that still wait. The runs must be locked."""
+    return [Released(*row) for row in await transaction.rows(_LEAVE_OUT, {"left_out": encode_rows(left_out)})]
 
 
 async def release_dependents(

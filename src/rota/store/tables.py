@@ -86,6 +86,7 @@ tasks = Table(
     Column("is_limited", Boolean, nullable=False),
     Column("is_teardown", Boolean, nullable=False),
     Column("is_gated", Boolean, nullable=False),
+    Column("is_branch", Boolean, nullable=False),
     Column("upstream_count", Integer, nullable=False),
     Column("downstream_count", Integer, nullable=False),
     Column("created_at", Instant, nullable=False),
@@ -222,6 +223,8 @@ task_runs = Table(
     Column("is_teardown", Boolean, nullable=False),
     # When it becomes ready the engine looks at it, before a worker may have it.
     Column("is_gated", Boolean, nullable=False),
+    # Its output names who goes on.
+    Column("is_branch", Boolean, nullable=False),
     Column("lane_id", BigInteger, nullable=False),
     # Smaller goes first: when it became ready, minus a head start for its priority.
     Column("claim_rank", BigInteger),
