@@ -15,6 +15,8 @@ from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
 from rota.engine.held import HeldEnd, finish_held
 from rota.engine.submit import RunRequest
 from rota.store import gates
+from rota.store.reads.approvals import list_approvals
+from rota.store.reads.pages import PageRequest
 from rota.store.tables import task_runs, workflow_runs
 from tests.engine.stage import LEASE_SECONDS, Clock, Stage, open_stage, task
 from tests.store.plans import find_scans, record_statements
@@ -99,6 +101,24 @@ async def _pass_gates(stage: Stage) -> None:
     (due,) = await stage.database.transact(lambda tx: gates.find_due(tx, 10))
     end = HeldEnd(due.id, due.attempt, Holder.WAIT, "success")
     assert len(await stage.database.transact(lambda tx: finish_held(core, tx, [end]))) == 1
+    await _wait(stage)
+
+
+async def _wait(stage: Stage) -> None:
+    """Waits and approvals."""
+    run_id = await stage.start(
+        task("pause", wait={"seconds": 5}),
+        task("gate", approval={"message": "?", "deadline_seconds": 60}),
+        task("late", approval={"deadline_seconds": 5}),
+        name="waiting",
+    )
+    stage.clock.advance(6)
+    assert await stage.engine.serve_due() == 2
+    gate = await stage.task_run_id(run_id, "gate")
+    found = await stage.database.read(lambda tx: list_approvals(tx, "default", PageRequest(after=gate)))
+    assert found.total is None
+    assert (await stage.engine.explain_task_run(gate)).code == "waiting_for_approval"
+    await stage.engine.decide_approval(gate, is_approved=True, by="ann")
 
 
 async def _branch(stage: Stage) -> None:

@@ -20,14 +20,14 @@ from rota.api.protocol import routes as protocol
 from rota.api.protocol import single
 from rota.api.protocol.openapi import COMPONENTS
 from rota.api.requests import LimitedRoute
-from rota.api.routes import history, jobs, pages, pools, runs, service, task_runs, tasks, workers, workflows
+from rota.api.routes import approvals, history, jobs, pages, pools, runs, service, task_runs, tasks, workers, workflows
 from rota.api.schemas.base import Problem
 from rota.engine.engine import Engine
 from rota.store.database import Database
 
 PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
-PARTS = (protocol, single, workflows, tasks, runs, task_runs, jobs, workers, pools, history, service)
+PARTS = (protocol, single, workflows, tasks, runs, task_runs, approvals, jobs, workers, pools, history, service)
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."
 
 

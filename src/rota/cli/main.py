@@ -45,6 +45,7 @@ COMMANDS = (
     Entry("run-list", "rota.cli.runs:list_runs", "List runs (as `rota runs list`)."),
     Entry("logs", "rota.cli.runs:show_logs", "Print what the tasks of a run wrote."),
     Entry("job", "rota.cli.job:job", "Submit jobs and follow them."),
+    Entry("approval", "rota.cli.approval:approval", "List what waits for a decision, and decide."),
     Entry("apply", "rota.cli.definitions:apply", "Create or change workflows from files."),
     Entry("validate", "rota.cli.definitions:validate", "Check definition files, without a server."),
     Entry("cron", "rota.cli.cron:cron", "Show when a cron expression fires."),

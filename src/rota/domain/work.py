@@ -28,6 +28,8 @@ class ErrorType(StrEnum):
     OOM = "oom"
     # Not the task's own doing: what was asked cannot be started at all.
     BAD_TASK = "bad_task"
+    # A person said no.
+    REJECTED = "rejected"
     EXCEPTION = "exception"
 
 

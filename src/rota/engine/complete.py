@@ -326,6 +326,8 @@ def _note_end(row: Landed, outcome: Outcome) -> list[Change]:
         details["error_type"] = outcome.error_type
     if outcome.exit_code is not None:
         details["exit_code"] = outcome.exit_code
+    if outcome.details:
+        details |= outcome.details
     if row.status == "queued" and outcome.is_failure:
         # A retry without a delay passes through `retrying` in no time.
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +12,7 @@ from itertools import islice
 
 from rota.domain.errors import Conflict, NotFound, RotaError
 from rota.domain.spec import WorkflowSpec
+from rota.domain.states import Holder
 from rota.domain.work import (
     Assignment,
     AttemptKey,
@@ -25,6 +26,7 @@ from rota.domain.work import (
 )
 from rota.engine import (
     annotate,
+    approve,
     cancel,
     claim,
     complete,
@@ -38,11 +40,13 @@ from rota.engine import (
     renew,
     retry,
     submit,
+    waits,
 )
 from rota.engine.annotate import Annotation
+from rota.engine.approve import Decision
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
-from rota.engine.core import Core, EngineOptions
+from rota.engine.core import Core, DueHandler, EngineOptions, Starter
 from rota.engine.define import Defined
 from rota.engine.explain import Explanation
 from rota.engine.fire import FireReport
@@ -57,6 +61,9 @@ from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
 from rota.store.wakeups import Topic
 
+# How the engine starts the kinds that no worker executes, and what it does when the time of one has come.
+STARTERS: Mapping[str, Starter] = {"wait": waits.start_waits, "approval": approve.start_approvals}
+DUE_HANDLERS: Mapping[str, DueHandler] = {Holder.WAIT: waits.end_waits, Holder.APPROVAL: approve.end_approvals}
 # A limit that another claim is looking at is free again within a transaction's time.
 CONTENDED_SECONDS = 0.01
 # Wake-ups may get lost with a process that dies; whoever waits looks again after this time.
@@ -90,6 +97,7 @@ class Engine:
         self.database = database
         self._metrics = metrics
         self._core = Core(database, options or EngineOptions(), Watch(metrics) if metrics else None)
+        self._core.starters, self._core.due_handlers = STARTERS, DUE_HANDLERS
         lanes = 1 if database.is_sqlite else 2
         self._worker_calls: Gatherer[_WorkerCall, _WorkerAnswer] = Gatherer(
             self._serve_workers, lanes=lanes, weigh=lambda call: 1 + len(call.reports) + call.limit
@@ -153,6 +161,14 @@ class Engine:
 
     async def retry_task_run(self, task_run_id: str) -> RetryReport:
         return await self.database.transact(lambda tx: retry.retry_task_run(self._core, tx, task_run_id))
+
+    async def decide_approval(self, task_run_id: str, *, is_approved: bool, by: str, reason: str = "") -> Decision:
+        """Approves or rejects what waits for a person."""
+        return await self.database.transact(
+            lambda tx: approve.decide_approval(
+                self._core, tx, task_run_id, is_approved=is_approved, by=by, reason=reason
+            )
+        )
 
     async def explain_task_run(self, task_run_id: str) -> Explanation:
         """Why a task run is not running."""

@@ -10,6 +10,7 @@ from typing import Any
 from rota.domain.errors import NotFound
 from rota.engine.capacity import find_free, limits_of
 from rota.engine.core import Core, WorkerFacts
+from rota.engine.explain_held import describe_held
 from rota.store import schedules
 from rota.store.database import Transaction
 from rota.store.lanes import Lane
@@ -75,8 +76,9 @@ async def _explain_pending(transaction: Transaction, row: Any) -> Explanation:
 
 def _explain_running(row: Any) -> Explanation:
     if row.holder is not None:
-        sentence = f"no worker is needed: it waits for its {row.holder}"
-        return Explanation(row.status, "held", sentence, next_check_at=row.due_at, details={"holder": row.holder})
+        code, sentence = describe_held(row.holder, row.waiting_for)
+        details = {"holder": row.holder, "waiting_for": row.waiting_for}
+        return Explanation(row.status, code, sentence, next_check_at=row.due_at, details=details)
     if row.cancel_requested_at is not None:
         return Explanation(
             row.status,

@@ -6,7 +6,7 @@ It runs in the transaction that queued them, so nobody sees them before it has d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rota.domain.condition import read_condition
@@ -17,10 +17,12 @@ from rota.engine.core import Core, Ended, GateReport, ReadyTask, TaskDefinition
 from rota.engine.expressions import ExpressionFailed
 from rota.engine.record import note_task
 from rota.engine.render import make_values
+from rota.engine.templates import EVALUATION_ERRORS
 from rota.store import gates, outputs
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT
 from rota.store.gates import Hold, ReadyRow, Verdict
+from rota.store.wakeups import Topic
 
 
 class Queued(Protocol):
@@ -113,10 +115,38 @@ async def close(transaction: Transaction, verdicts: Sequence[tuple[ReadyTask, Ve
     return report
 
 
+async def start_held(
+    transaction: Transaction, ready: Sequence[ReadyTask], make_hold: Callable[[ReadyTask, Mapping[str, Any]], Hold]
+) -> GateReport:
+    """Holds each as `make_hold` says of its rendered definition; what raises ValueError there fails with the reason."""
+    holds: list[tuple[ReadyTask, Hold]] = []
+    verdicts: list[tuple[ReadyTask, Verdict]] = []
+    for item in ready:
+        try:
+            holds.append((item, make_hold(item, render(item))))
+        except ValueError as error:
+            verdicts.append((item, Verdict(item.row.id, TaskState.FAILED, ErrorType.BAD_TASK, str(error))))
+    report = await close(transaction, verdicts)
+    report.add(await hold(transaction, holds))
+    return report
+
+
+def render(item: ReadyTask) -> Mapping[str, Any]:
+    """Its definition with all templates rendered. Raises ValueError."""
+    template = item.task.template
+    try:
+        return item.task.document if template is None else template.render(item.task.document, item.values)
+    except EVALUATION_ERRORS as error:
+        raise ValueError(f"a template cannot be rendered: {error}") from error
+
+
 async def hold(transaction: Transaction, holds: Sequence[tuple[ReadyTask, Hold]]) -> GateReport:
     """Starts queued task runs that the engine looks after from now on."""
     report = GateReport()
     held = await gates.hold(transaction, [item for _ready, item in holds]) if holds else {}
+    if any(item.due_at is not None or item.due_seconds is not None for _ready, item in holds):
+        # Its time may come before anything else's.
+        transaction.wake(Topic.SCHEDULES)
     for ready, item in holds:
         if ready.row.id in held:
             row = ready.row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ class HeldEnd:
     error_type: str | None = None
     error: str | None = None
     output: Any = None
+    # For the history.
+    details: Mapping[str, Any] | None = None
 
 
 async def finish_held(core: Core, transaction: Transaction, ends: Sequence[HeldEnd]) -> list[Landed]:
@@ -65,6 +67,7 @@ def _decide(end: HeldEnd, standing: Standing, task: TaskDefinition) -> Outcome:
         delay_seconds=delay_seconds,
         is_failure=int(end.status == "failed"),
         holder=end.holder,
+        details=end.details,
     )
 
 

@@ -20,7 +20,7 @@ from rota.domain.spec_read import has_template
 from rota.store.encoding import encode_json
 
 # The parts of a task that may hold templates.
-RENDERED_FIELDS = ("command", "stdin", "http", "args", "container", "env", "working_directory")
+RENDERED_FIELDS = ("command", "stdin", "http", "args", "container", "env", "working_directory", "wait", "approval")
 _ALLOWED_STATEMENTS = (nodes.Output, nodes.If, nodes.TemplateData)
 # Those that make much out of little are left out.
 _FILTERS = (

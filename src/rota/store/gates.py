@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Float, Integer, String, Text, bindparam, func, select, update
+from sqlalchemy import Float, Integer, String, Text, bindparam, case, func, select, type_coerce, update
 
 from rota.domain.states import Holder, TaskState
 from rota.store import workflow_runs
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, Instant, add_seconds, among, batch, constant, within
-from rota.store.encoding import encode_rows, to_microseconds
+from rota.store.encoding import encode_json, encode_rows, to_microseconds
 from rota.store.tables import task_runs
 from rota.store.task_runs import RANK
 
@@ -88,16 +88,19 @@ async def close_ready(transaction: Transaction, verdicts: Sequence[Verdict]) -> 
 class Hold(NamedTuple):
     """A queued task run that the engine looks after from now on, until something happens or the time comes.
 
-    The time is `due_at`, or `due_seconds` from now, or there is none.
+    The time is `due_at` or `due_seconds` from now, the earlier of both, or there is none.
     """
 
     task_run_id: str
     holder: Holder
     due_at: datetime | None = None
     due_seconds: float | None = None
+    # For people.
+    waiting_for: Mapping[str, Any] | None = None
 
 
-_holds = batch("holds", id=Id(), holder=String(20), due_at=Instant(), due_seconds=Float())
+_holds = batch("holds", id=Id(), holder=String(20), due_at=Instant(), due_seconds=Float(), waiting_for=Text())
+_due_later_at = add_seconds(NOW, _holds.c.due_seconds)
 _HOLD = (
     update(task_runs)
     .values(
@@ -107,7 +110,10 @@ _HOLD = (
         worker_id=None,
         incarnation=None,
         started_at=NOW,
-        due_at=func.coalesce(_holds.c.due_at, add_seconds(NOW, _holds.c.due_seconds)),
+        due_at=case(
+            (_holds.c.due_at <= _due_later_at, _holds.c.due_at), else_=func.coalesce(_due_later_at, _holds.c.due_at)
+        ),
+        waiting_for=type_coerce(_holds.c.waiting_for, Text()),
     )
     .where(_t.id == _holds.c.id, among(_t.id, select(_holds.c.id).scalar_subquery()), _t.status == constant("queued"))
     .returning(_t.id, _t.attempt)
@@ -116,7 +122,16 @@ _HOLD = (
 
 async def hold(transaction: Transaction, holds: Sequence[Hold]) -> dict[str, int]:
     """Starts queued task runs without a worker; returns the attempt that each is at."""
-    rows = [(item.task_run_id, item.holder, to_microseconds(item.due_at), item.due_seconds) for item in holds]
+    rows = [
+        (
+            item.task_run_id,
+            item.holder,
+            to_microseconds(item.due_at),
+            item.due_seconds,
+            None if item.waiting_for is None else encode_json(item.waiting_for),
+        )
+        for item in holds
+    ]
     return {row.id: row.attempt for row in await transaction.rows(_HOLD, {"holds": encode_rows(rows)})}
 
 
@@ -156,6 +171,8 @@ class DueRow(NamedTuple):
     attempt: int
     holder: str
     due_at: datetime
+    timeout_seconds: float | None
+    waiting_for: Any
 
 
 _FIND_DUE = (

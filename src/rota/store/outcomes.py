@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -57,6 +57,8 @@ class Outcome(NamedTuple):
     holder: str | None = None
     # A branch succeeds only once its output has been read.
     is_choice_known: bool = False
+    # Told in the history, beside what every end tells.
+    details: Mapping[str, Any] | None = None
 
 
 class Landed(NamedTuple):

@@ -246,6 +246,8 @@ task_runs = Table(
     Column("lease_expires_at", Instant),
     # Set while it runs without a worker: what the engine holds it for.
     Column("holder", String(20)),
+    # What exactly that is, as people are told: the question and who may answer it, the instant, the address.
+    Column("waiting_for", Json),
     Column("cancel_requested_at", Instant),
     Column("exit_code", Integer),
     Column("error_type", String(40)),
@@ -267,6 +269,7 @@ task_runs = Table(
     Index("ix_task_runs_due", "due_at", **only("status = 'retrying'")),
     Index("ix_task_runs_lease", "lease_expires_at", **only("status = 'running' AND holder IS NULL")),
     Index("ix_task_runs_held", "due_at", **only("holder IS NOT NULL AND due_at IS NOT NULL")),
+    Index("ix_task_runs_approvals", "namespace", "id", **only("holder = 'approval'")),
     Index("ix_task_runs_slots", "lane_id", **only("status = 'running' AND is_limited AND holder IS NULL")),
     Index("ix_task_runs_dead", "namespace", "id", **only("status = 'failed'")),
     **HOT,

@@ -116,6 +116,8 @@ class TaskRun(Shape):
     started_at: datetime | None
     finished_at: datetime | None
     worker_id: str | None
+    holder: str | None = Field(description="Set while it runs without a worker: what it waits for.")
+    waiting_for: dict[str, Any] | None = Field(description="What exactly that is, or was.")
     cancel_requested_at: datetime | None
     exit_code: int | None
     error_type: str | None

@@ -42,6 +42,7 @@ _TASK_RUN = (
         _t.worker_id,
         _t.lease_expires_at,
         _t.holder,
+        _t.waiting_for,
         _t.error_type,
         _t.error,
         _t.cancel_requested_at,

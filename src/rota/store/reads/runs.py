@@ -99,6 +99,8 @@ _TASK_RUNS = select(
     _t.started_at,
     _t.finished_at,
     _t.worker_id,
+    _t.holder,
+    _t.waiting_for,
     _t.cancel_requested_at,
     _t.exit_code,
     _t.error_type,

@@ -449,6 +449,7 @@ def upgrade() -> None:
         sa.Column("incarnation", sa.String(length=36), nullable=True),
         sa.Column("lease_expires_at", Instant(), nullable=True),
         sa.Column("holder", sa.String(length=20), nullable=True),
+        sa.Column("waiting_for", Json(), nullable=True),
         sa.Column("cancel_requested_at", Instant(), nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("error_type", sa.String(length=40), nullable=True),
@@ -478,6 +479,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_task_runs")),
         sa.UniqueConstraint("run_id", "task_id", "map_index", name=op.f("uq_task_runs_run_id_task_id_map_index")),
         postgresql_with={"fillfactor": "70"},
+    )
+    op.create_index(
+        "ix_task_runs_approvals",
+        "task_runs",
+        ["namespace", "id"],
+        unique=False,
+        postgresql_where=sa.text("holder = 'approval'"),
+        sqlite_where=sa.text("holder = 'approval'"),
     )
     op.create_index(
         "ix_task_runs_claim",
@@ -599,6 +608,12 @@ def downgrade() -> None:
         table_name="task_runs",
         postgresql_where=sa.text("status = 'queued'"),
         sqlite_where=sa.text("status = 'queued'"),
+    )
+    op.drop_index(
+        "ix_task_runs_approvals",
+        table_name="task_runs",
+        postgresql_where=sa.text("holder = 'approval'"),
+        sqlite_where=sa.text("holder = 'approval'"),
     )
     op.drop_table("task_runs")
     op.drop_index("ix_task_dependencies_version_id", table_name="task_dependencies")

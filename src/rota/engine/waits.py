@@ -1,0 +1,66 @@
+"""wait: task runs that last until a time has come. They are started here, and end when they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rota.domain.spec_names import check_instant
+from rota.domain.states import Holder
+from rota.domain.work import ErrorType
+from rota.engine.core import Core, GateReport, ReadyTask
+from rota.engine.gate import start_held
+from rota.engine.held import HeldEnd, decide_held
+from rota.store.database import Transaction
+from rota.store.gates import DueRow, Hold
+from rota.store.outcomes import Outcome
+
+# Instants beyond these are as good as these, and every database and driver keeps them.
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9999, 1, 1, tzinfo=UTC)
+TIMED = frozenset({"seconds", "until"})
+
+
+async def start_waits(core: Core, transaction: Transaction, ready: Sequence[ReadyTask]) -> GateReport:
+    """Holds each until its time has come, or its timeout has."""
+    timed = [item for item in ready if TIMED.intersection(item.task.document["wait"])]
+    return await start_held(transaction, timed, _make_hold)
+
+
+def _make_hold(item: ReadyTask, document: Mapping[str, Any]) -> Hold:
+    wait = document["wait"]
+    bound_seconds = item.task.spec.timeout_seconds
+    if "seconds" in wait:
+        due_seconds = wait["seconds"] if bound_seconds is None else min(wait["seconds"], bound_seconds)
+        return Hold(item.row.id, Holder.WAIT, due_seconds=due_seconds, waiting_for={"seconds": wait["seconds"]})
+    until_at = read_instant("wait.until", wait["until"])
+    return Hold(item.row.id, Holder.WAIT, until_at, bound_seconds, {"until": until_at})
+
+
+def read_instant(path: str, text: str) -> datetime:
+    """The instant in a rendered field. Raises ValueError."""
+    reason = check_instant(text.strip())
+    if reason is not None:
+        raise ValueError(f"{path}: {reason}")
+    return min(max(datetime.fromisoformat(text.strip()), EARLIEST), LATEST).astimezone(UTC)
+
+
+async def end_waits(core: Core, transaction: Transaction, due: Sequence[DueRow]) -> Sequence[Outcome]:
+    """Those whose time has come succeed; the others have run into their timeout."""
+    return await decide_held(core, transaction, [_end(row) for row in due])
+
+
+def _end(row: DueRow) -> HeldEnd:
+    if _is_over(row):
+        return HeldEnd(row.id, row.attempt, Holder.WAIT, "success")
+    reason = f"it did not end within {row.timeout_seconds:g} seconds"
+    return HeldEnd(row.id, row.attempt, Holder.WAIT, "failed", ErrorType.TIMEOUT, reason)
+
+
+def _is_over(row: DueRow) -> bool:
+    if row.timeout_seconds is None:
+        return True
+    if "seconds" in row.waiting_for:
+        return bool(row.waiting_for["seconds"] <= row.timeout_seconds)
+    return datetime.fromisoformat(row.waiting_for["until"]) <= row.due_at
