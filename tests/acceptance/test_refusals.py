@@ -137,7 +137,34 @@ def test_a_port_in_use(rota):
 
 
 def test_an_open_door_needs_a_key(rota):
-    _assert_refused(rota("up", "--host", "0.0.0.0", "--port", "0"), "ROTA_TOKEN", "127.0.0.1", code=USAGE)
+    words = ("rota key create", "ROTA_TOKEN", "127.0.0.1")
+    _assert_refused(rota("up", "--host", "0.0.0.0", "--port", "0"), *words, code=USAGE)
+    # One that cannot make others is not enough.
+    assert rota("key", "create", "looks", "--local").returncode == 0
+    _assert_refused(rota("up", "--host", "0.0.0.0", "--port", "0"), *words, code=USAGE)
+
+
+def test_the_first_key_is_made_without_a_server(start, rota, database_url):
+    place = {"ROTA_DATABASE_URL": database_url}
+    made = rota("key", "create", "root", "--role", "admin", "--local", **place)
+    assert made.returncode == 0
+    key = made.stdout.strip()
+    assert re.fullmatch(r"rota_[\w-]{43}", key)
+    server = start("--workers", "0", "--host", "0.0.0.0")
+    address = {"ROTA_SERVER": server.url, "ROTA_TOKEN": key}
+    assert rota("runs", "list", ROTA_SERVER=server.url).returncode == 6
+    assert rota("runs", "list", **address).returncode == 0
+    second = rota("key", "create", "ci", "--role", "operator", "--namespace", "default", "--expires", "90d", **address)
+    assert second.returncode == 0
+    listed = rota("key", "list", **address).stdout
+    assert re.search(r"ci +rota_\S{7} +operator +default +active", listed)
+    assert key not in listed
+    assert second.stdout.strip() not in listed
+    assert rota("key", "revoke", "ci", **address).returncode == 0
+    assert rota("key", "revoke", "ci", **address).returncode == 3
+    assert rota("key", "revoke", "root", **address).returncode == 5
+    assert "revoked" in rota("key", "list", "--revoked", **address).stdout
+    assert key not in server.errors + server.output
 
 
 def test_a_key_is_asked_for(start, start_worker, rota):

@@ -21,6 +21,8 @@ from fastapi import FastAPI
 
 from rota.api.app import PREFIX, close_polls, make_api
 from rota.api.options import ApiOptions
+from rota.domain.access import Role
+from rota.domain.api_key import NewKey
 from rota.domain.work import Assignment, Finished, Registration, WorkerIdentity
 from rota.engine.core import EngineOptions
 from rota.engine.engine import Engine
@@ -122,6 +124,14 @@ class Server:
 
     async def trigger(self, name: str = "flow", **body: Any) -> Any:
         return await self.post(f"/workflows/{name}/trigger", body, status=201)
+
+    async def make_key(self, name: str, role: str = "viewer", **fields: Any) -> dict[str, Any]:
+        """A new key, as the header that shows it."""
+        wanted = NewKey(name, Role(role), **fields)
+        created = await self.engine.create_key(wanted, created_by="test")
+        # As on any node, what is remembered of keys is short-lived; here it ends now.
+        self.app.state.api.access.keys.forget()
+        return {"authorization": f"Bearer {created.key}"}
 
     # A worker without processes, straight at the engine.
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from contextvars import ContextVar
 
 from starlette.requests import HTTPConnection
 
+from rota.api.keyring import KeyRing
 from rota.api.options import AccessOptions
 from rota.api.permissions import Need
 from rota.domain.access import Permission, Principal, Role, roles_with
+from rota.domain.api_key import KEY_PREFIX, describe_namespaces, hash_secret
 from rota.domain.errors import Forbidden, NotFound, Unauthenticated
+from rota.store.database import Database
 
 # On a server that is open to this machine only, where nobody has to say who they are.
 LOCAL = Principal("local", Role.ADMIN)
-# Whoever shows the key that the server was started with.
-SHARED = Principal("token", Role.ADMIN, kind="token")
 WHO = "send a key: Authorization: Bearer KEY"
+UNKNOWN = "this key is not known here, or it has expired or was revoked"
 
 _caller: ContextVar[Principal] = ContextVar("caller")
 
@@ -25,9 +26,11 @@ _caller: ContextVar[Principal] = ContextVar("caller")
 class Access:
     """Lets callers in or refuses them."""
 
-    def __init__(self, options: AccessOptions) -> None:
+    def __init__(self, options: AccessOptions, database: Database) -> None:
         self._options = options
-        self._token_hash = _hash(options.token) if options.token else None
+        self.keys = KeyRing(database, options.remember_seconds)
+        # Whoever shows the key that the server was started with.
+        self._shared = Principal("token", Role.ADMIN, kind="token", key_hash=hash_secret(options.token))
 
     async def admit(self, connection: HTTPConnection, need: Need) -> Principal | None:
         """The caller, who may do this; None where nobody needs to be known. Raises what the caller is told instead."""
@@ -39,14 +42,24 @@ class Access:
         return principal
 
     async def _identify(self, connection: HTTPConnection) -> Principal:
-        if self._options.is_open and self._token_hash is None:
+        shown = _read_bearer(connection)
+        found = None if shown is None else await self._find_bearer(shown)
+        if found is not None:
+            return found
+        # What is not even meant as a key, such as the token of a worker, says nothing here.
+        if not (shown or "").startswith(KEY_PREFIX) and await self._is_open():
             return LOCAL
-        scheme, _, shown = connection.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or self._token_hash is None:
-            raise Unauthenticated(WHO)
-        if not hmac.compare_digest(_hash(shown.strip()), self._token_hash):
-            raise Unauthenticated("this key is not known here")
-        return SHARED
+        raise Unauthenticated(WHO if shown is None else UNKNOWN)
+
+    async def _find_bearer(self, shown: str) -> Principal | None:
+        shown_hash = hash_secret(shown)
+        if self._options.token and hmac.compare_digest(shown_hash, self._shared.key_hash or ""):
+            return self._shared
+        return await self.keys.find(shown_hash) if shown.startswith(KEY_PREFIX) else None
+
+    async def _is_open(self) -> bool:
+        """Whether nobody has to show a key: only this machine reaches the server, and nobody has asked for keys."""
+        return self._options.is_open and not self._options.token and not await self.keys.has_admin()
 
 
 def get_caller() -> Principal:
@@ -61,15 +74,15 @@ def require_namespace(namespace: str) -> str:
     return namespace
 
 
+def _read_bearer(connection: HTTPConnection) -> str | None:
+    scheme, _, shown = connection.headers.get("authorization", "").partition(" ")
+    return shown.strip() if scheme.lower() == "bearer" else None
+
+
 def _check(principal: Principal, need: Need) -> None:
     if not principal.may(need.permission):
         allowed = " or ".join(roles_with(need.permission))
         raise Forbidden(f"{principal.name} is {principal.role}: this takes a key with the role {allowed}")
     if need.is_everywhere and not principal.is_everywhere:
-        raise Forbidden(
-            f"{principal.name} is for {', '.join(principal.namespaces)}: this takes a key for every namespace"
-        )
-
-
-def _hash(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
+        where = describe_namespaces(principal.namespaces)
+        raise Forbidden(f"{principal.name} is for {where}: this takes a key for every namespace")

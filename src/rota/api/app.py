@@ -20,14 +20,27 @@ from rota.api.protocol import routes as protocol
 from rota.api.protocol import single
 from rota.api.protocol.openapi import COMPONENTS
 from rota.api.requests import LimitedRoute
-from rota.api.routes import approvals, history, jobs, pages, pools, runs, service, task_runs, tasks, workers, workflows
+from rota.api.routes import (
+    approvals,
+    history,
+    jobs,
+    keys,
+    pages,
+    pools,
+    runs,
+    service,
+    task_runs,
+    tasks,
+    workers,
+    workflows,
+)
 from rota.api.schemas.base import Problem
 from rota.engine.engine import Engine
 from rota.store.database import Database
 
 PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
-PARTS = (protocol, single, workflows, tasks, runs, task_runs, approvals, jobs, workers, pools, history, service)
+PARTS = (protocol, single, workflows, tasks, runs, task_runs, approvals, jobs, workers, pools, keys, history, service)
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."
 
 
@@ -66,7 +79,7 @@ def make_api(engine: Engine, database: Database, options: ApiOptions | None = No
         redoc_url=None,
         generate_unique_id_function=_name_operation,
     )
-    app.state.api = Api(engine, database, options, Identities(database), Polls(), Access(options.access))
+    app.state.api = Api(engine, database, options, Identities(database), Polls(), Access(options.access, database))
     install_handlers(app)
     router = _collect_routes()
     app.state.routes = [require_need(route) for part in (*PARTS, pages) for route in part.router.routes]

@@ -15,6 +15,8 @@ class AccessOptions:
     is_open: bool = True
     # A key that is known from the start, with every right.
     token: str = field(default="", repr=False)
+    # What was found out about a key is taken to be true for so long: a revoked key is of no use after that.
+    remember_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)

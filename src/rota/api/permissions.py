@@ -30,7 +30,8 @@ def needs(permission: Permission, *, everywhere: bool = False) -> Callable[[Endp
     """Declares what a caller must be allowed to, and whether in every namespace."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _DECLARED, Need(permission, everywhere))
+        # Workers execute the tasks of every namespace.
+        setattr(endpoint, _DECLARED, Need(permission, everywhere or permission is Permission.WORK))
         return endpoint
 
     return declare

@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 import structlog
 
 from rota.api.options import AccessOptions
+from rota.domain.access import EVERY_NAMESPACE
 from rota.domain.errors import FieldError, InvalidInput, Unavailable
 from rota.engine.core import EngineOptions
 from rota.observability.health import HealthServer
 from rota.scheduler.service import SchedulerOptions
 from rota.settings import Settings, is_loopback
+from rota.store import api_keys
+from rota.store.database import Database
 from rota.worker.options import WorkerOptions
 
 log = structlog.get_logger(__name__)
@@ -58,14 +61,18 @@ def access_options(settings: Settings) -> AccessOptions:
     return AccessOptions(is_open=is_loopback(settings.host), token=settings.token)
 
 
-def check_exposure(settings: Settings) -> None:
+async def check_exposure(settings: Settings, database: Database) -> None:
     """Refuses to let a whole network command this machine."""
     if is_loopback(settings.host) or settings.token:
         return
+    admins = await database.read(api_keys.read_admins)
+    if any(admin.is_usable and EVERY_NAMESPACE in admin.namespaces for admin in admins):
+        return
     reason = (
-        f"{settings.host} can be reached from other machines, and whoever reaches it could run commands here. Set "
-        "ROTA_TOKEN to a long random text (`openssl rand -hex 32` makes one), for workers and the command line too, "
-        "or listen on 127.0.0.1"
+        f"{settings.host} can be reached from other machines, and whoever reaches it could run commands here. Make a "
+        "key first: `rota key create NAME --role admin --local`, which takes the same --data-dir or --database-url; or "
+        "set ROTA_TOKEN to a long random text (`openssl rand -hex 32` makes one), for workers and the command line, "
+        "too; or listen on 127.0.0.1"
     )
     raise InvalidInput.of([FieldError("--host", reason)])
 

@@ -73,8 +73,6 @@ class Rota:
 
     async def run(self, on_started: Callable[[Started], None]) -> None:
         """Runs until `stop`. Raises a RotaError when it cannot start."""
-        if self._parts.has_api:
-            check_exposure(self._settings)
         url = choose_database_url(self._settings)
         with contextlib.ExitStack() as stack:
             server = None
@@ -84,6 +82,8 @@ class Rota:
             stack.enter_context(hold_file(find_database_file(url)))
             prepare_database(url, migrates=self._parts.migrates)
             async with _open_database(self._settings, url) as database:
+                if self._parts.has_api:
+                    await check_exposure(self._settings, database)
                 started = Started(server.url if server else "", hide_password(url), self._parts.worker_count)
                 await self._run_parts(database, server, lambda: on_started(started))
 

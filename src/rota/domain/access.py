@@ -57,8 +57,10 @@ class Principal:
     name: str
     role: Role
     namespaces: tuple[str, ...] = field(default=(EVERY_NAMESPACE,))
-    # How it is known: `local`, `token`, `key`, `session`, `ticket` or `jwt`.
+    # How it is known: `local`, `token`, `key` or `jwt`.
     kind: str = "local"
+    # Of the key that was shown.
+    key_hash: str | None = field(default=None, repr=False)
 
     def may(self, permission: Permission) -> bool:
         return permission in GRANTS[self.role]

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 
+from rota.domain.api_key import NewKey
 from rota.domain.errors import Conflict, NotFound, RotaError
 from rota.domain.spec import WorkflowSpec
 from rota.domain.states import Holder
@@ -35,6 +36,7 @@ from rota.engine import (
     fire,
     held,
     jobs,
+    keys,
     prune,
     reap,
     renew,
@@ -52,6 +54,7 @@ from rota.engine.explain import Explanation
 from rota.engine.fire import FireReport
 from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
+from rota.engine.keys import CreatedKey
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
@@ -181,6 +184,14 @@ class Engine:
     async def explain_schedule(self, schedule_id: str) -> Explanation:
         """Why a schedule does not fire."""
         return await self.database.read(lambda tx: explain.explain_schedule(self._core, tx, schedule_id))
+
+    async def create_key(self, wanted: NewKey, *, created_by: str) -> CreatedKey:
+        """Makes an API key."""
+        return await self.database.transact(lambda tx: keys.create_key(self._core, tx, wanted, created_by))
+
+    async def revoke_key(self, reference: str) -> str:
+        """Ends an API key, unless nobody could make another one then."""
+        return await self.database.transact(lambda tx: keys.revoke_key(self._core, tx, reference, keeps_admin=True))
 
     # --- the work source of workers ---------------------------------------------------------------------------
 

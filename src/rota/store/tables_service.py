@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Index,
@@ -15,7 +16,7 @@ from sqlalchemy import (
     Text,
 )
 
-from rota.store.dialect import Id, Instant, Json, Serial
+from rota.store.dialect import Id, Instant, Json, Serial, only
 from rota.store.schema import metadata
 
 nodes = Table(
@@ -66,10 +67,28 @@ api_keys = Table(
     Column("key_hash", String(64), nullable=False, unique=True),
     Column("role", String(20), nullable=False),
     Column("namespaces", Json, nullable=False),
+    Column("created_by", String(200), nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("expires_at", Instant),
     Column("revoked_at", Instant),
+    # At most once a minute.
     Column("last_used_at", Instant),
+    # The audit log and approvals name keys by their names.
+    Index("ix_api_keys_name", "name", unique=True, **only("revoked_at IS NULL")),
+)
+
+# What a signed-in browser shows instead of a key, and tickets that are good for one WebSocket.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("token_hash", String(64), primary_key=True),
+    Column("is_ticket", Boolean, nullable=False),
+    Column("principal", Json, nullable=False),
+    # Of the key that it was made with: it lasts no longer than that.
+    Column("key_hash", String(64)),
+    Column("created_at", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+    Index("ix_sessions_expires_at", "expires_at"),
 )
 
 audit_log = Table(
@@ -78,9 +97,10 @@ audit_log = Table(
     Column("seq", Serial, primary_key=True, autoincrement=True),
     Column("namespace", String(200), nullable=False),
     Column("actor", String(200), nullable=False),
+    Column("actor_kind", String(20), nullable=False),
     Column("address", String(100), nullable=False, server_default=""),
-    Column("action", String(60), nullable=False),
-    Column("entity_type", String(20), nullable=False),
+    Column("action", String(100), nullable=False),
+    Column("entity_type", String(40), nullable=False),
     Column("entity_id", String(200), nullable=False),
     Column("details", Json),
     Column("created_at", Instant, nullable=False),

@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("key_hash", sa.String(length=64), nullable=False),
         sa.Column("role", sa.String(length=20), nullable=False),
         sa.Column("namespaces", Json(), nullable=False),
+        sa.Column("created_by", sa.String(length=200), nullable=False),
         sa.Column("created_at", Instant(), nullable=False),
         sa.Column("expires_at", Instant(), nullable=True),
         sa.Column("revoked_at", Instant(), nullable=True),
@@ -29,14 +30,23 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
         sa.UniqueConstraint("key_hash", name=op.f("uq_api_keys_key_hash")),
     )
+    op.create_index(
+        "ix_api_keys_name",
+        "api_keys",
+        ["name"],
+        unique=True,
+        postgresql_where=sa.text("revoked_at IS NULL"),
+        sqlite_where=sa.text("revoked_at IS NULL"),
+    )
     op.create_table(
         "audit_log",
         sa.Column("seq", Serial, autoincrement=True, nullable=False),
         sa.Column("namespace", sa.String(length=200), nullable=False),
         sa.Column("actor", sa.String(length=200), nullable=False),
+        sa.Column("actor_kind", sa.String(length=20), nullable=False),
         sa.Column("address", sa.String(length=100), server_default="", nullable=False),
-        sa.Column("action", sa.String(length=60), nullable=False),
-        sa.Column("entity_type", sa.String(length=20), nullable=False),
+        sa.Column("action", sa.String(length=100), nullable=False),
+        sa.Column("entity_type", sa.String(length=40), nullable=False),
         sa.Column("entity_id", sa.String(length=200), nullable=False),
         sa.Column("details", Json(), nullable=True),
         sa.Column("created_at", Instant(), nullable=False),
@@ -100,6 +110,17 @@ def upgrade() -> None:
         sa.Column("updated_at", Instant(), nullable=False),
         sa.PrimaryKeyConstraint("namespace", "name", name=op.f("pk_secrets")),
     )
+    op.create_table(
+        "sessions",
+        sa.Column("token_hash", sa.String(length=64), nullable=False),
+        sa.Column("is_ticket", sa.Boolean(), nullable=False),
+        sa.Column("principal", Json(), nullable=False),
+        sa.Column("key_hash", sa.String(length=64), nullable=True),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("expires_at", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("token_hash", name=op.f("pk_sessions")),
+    )
+    op.create_index("ix_sessions_expires_at", "sessions", ["expires_at"], unique=False)
     op.create_table(
         "state_history",
         sa.Column("seq", Serial, autoincrement=True, nullable=False),
@@ -676,6 +697,8 @@ def downgrade() -> None:
     op.drop_table("workers")
     op.drop_index("ix_state_history_root_id_seq", table_name="state_history")
     op.drop_table("state_history")
+    op.drop_index("ix_sessions_expires_at", table_name="sessions")
+    op.drop_table("sessions")
     op.drop_table("secrets")
     op.drop_table("pools")
     op.drop_index("ix_nodes_name", table_name="nodes")
@@ -685,4 +708,10 @@ def downgrade() -> None:
     op.drop_table("idempotency_keys")
     op.drop_index("ix_audit_log_namespace_seq", table_name="audit_log")
     op.drop_table("audit_log")
+    op.drop_index(
+        "ix_api_keys_name",
+        table_name="api_keys",
+        postgresql_where=sa.text("revoked_at IS NULL"),
+        sqlite_where=sa.text("revoked_at IS NULL"),
+    )
     op.drop_table("api_keys")
