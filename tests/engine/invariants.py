@@ -188,7 +188,11 @@ def _check_history(snapshot: Snapshot, row: Any, first: str | None, table: Any, 
 def _check_turns(snapshot: Snapshot) -> Iterator[str]:
     """A run waits for its turn only while there is none."""
     active = Counter(run.workflow_id for run in snapshot.runs if run.status == "running" and run.is_limited)
-    for workflow_id in {run.workflow_id for run in snapshot.runs if run.status == "pending"}:
+    ahead = {run.schedule_id for run in snapshot.runs if run.status == "running" and run.schedule_id}
+    waiting = [run for run in snapshot.runs if run.status == "pending"]
+    # A run that waits for another one of its schedule needs no other reason.
+    free = [run for run in waiting if not (run.is_serial and run.schedule_id in ahead)]
+    for workflow_id in {run.workflow_id for run in free}:
         limit = snapshot.workflows[workflow_id].max_active_runs
         if limit is None or active[workflow_id] < limit:
             yield f"runs of workflow {workflow_id} wait although {active[workflow_id]} of {limit} are active"

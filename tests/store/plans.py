@@ -27,6 +27,7 @@ PARTIAL = {
     # Bounded by what has failed and not been retried yet, and read only when somebody retries.
     "ix_task_runs_dead",
     *("ix_workflow_runs_deadline", "ix_workflow_runs_waiting", "ix_workflow_runs_active", "ix_schedules_due"),
+    "ix_workflow_runs_unreviewed",
 }
 _STATEMENT = re.compile(r"\s*(WITH|SELECT|UPDATE|INSERT|DELETE)\b")
 

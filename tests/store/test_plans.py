@@ -55,8 +55,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     await _lose_and_leave(stage, worker)
     await _pass_gates(stage)
     await _branch(stage)
-    stage.clock.advance(60)
-    await engine.fire()
+    await _overlap(stage)
     await engine.find_next_due()
     stage.clock.advance(600)
     await engine.reap_runs()
@@ -65,6 +64,24 @@ async def _do_everything(stage: Stage, turn: int) -> None:
             await engine.cancel_run(run_id)
     stage.clock.advance(1000)
     await engine.prune(500)
+
+
+async def _overlap(stage: Stage) -> None:
+    """Each policy on open runs, and the review of failures."""
+    for overlap in ("skip", "buffer_all", "cancel_other", "terminate_other"):
+        rules = [{"schedule_cron": "* * * * *", "overlap": overlap, "pause_after_failures": 1}]
+        await stage.define(
+            task("a", queue="timed"), name=overlap, schedules=rules, pause_after_failures=2, max_active_runs=0
+        )
+    (row,) = await stage.schedule_rows((await stage.find("skip")).id)
+    await stage.engine.set_schedule_active(row.id, is_active=False)
+    await stage.engine.set_schedule_active(row.id, is_active=True)
+    for _ in range(3):
+        stage.clock.advance(60)
+        await stage.engine.fire()
+    worker = await stage.register(queues=("timed",))
+    await stage.finish(worker, await stage.claim(worker), "failed", error_type="exit_code")
+    assert await stage.engine.review()
 
 
 async def _lose_and_leave(stage: Stage, worker: WorkerIdentity) -> None:

@@ -115,6 +115,11 @@ class WorkflowSpec:
     on: tuple[RunTrigger, ...] = ()
     kind: WorkflowKind = "workflow"
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether something is to be done when its runs end: alerts, or a pause after failures."""
+        return bool(self.alerts) or self.pause_after_failures is not None
+
 
 def choose_output(kind: TaskKind, *, is_branch: bool) -> OutputKind:
     """What a task's output is when its definition does not say. A branch must name who goes on."""

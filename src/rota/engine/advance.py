@@ -123,7 +123,7 @@ async def _end_runs(transaction: Transaction, settled: Sequence[Settled], wave: 
 
 
 async def _give_turns(transaction: Transaction, done: Sequence[Settled], wave: _Wave) -> None:
-    for workflow_id in sorted({run.workflow_id for run in done if run.is_limited}):
+    for workflow_id in sorted({run.workflow_id for run in done if run.makes_room}):
         changes, ready = await _start_runs(transaction, workflow_id)
         wave.changes += changes
         wave.ready += ready

@@ -124,6 +124,7 @@ class VersionDefinition:
     # None where nothing is declared: then a run takes whatever it is given.
     params: Declaration | None = None
     branch_task_ids: frozenset[str] = frozenset()
+    is_watched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,7 @@ class Core:
                 facts.run_timeout_seconds,
                 declare(facts.params) if facts.params else None,
                 frozenset(row.id for row in rows if row.is_branch),
+                facts.is_watched,
             )
             self.versions.put(version_id, version)
         return version

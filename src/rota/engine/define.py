@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from rota.domain.errors import Conflict, FieldError, InvalidInput, StaleVersion
 from rota.domain.graph import ancestors, build_graph
-from rota.domain.schedule import ScheduleSpec, initial_cursor, schedule_to_dict
-from rota.domain.schedule_plan import plan_fires
 from rota.domain.spec import TaskSpec, WorkflowSpec
 from rota.domain.spec_read import has_template
 from rota.domain.spec_task import task_to_dict
 from rota.domain.spec_write import content_hash, hash_definition, workflow_to_dict
 from rota.engine.advance import start_turns
+from rota.engine.arming import save_schedules
 from rota.engine.core import Core
 from rota.engine.expressions import check_texts, find_expressions
 from rota.engine.params import check_defaults
@@ -23,9 +21,8 @@ from rota.engine.record import record
 from rota.store import definitions, lanes, schedules, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import NewVersion, WorkflowRow
-from rota.store.encoding import encode_json, to_microseconds
+from rota.store.encoding import encode_json
 from rota.store.lanes import Lane
-from rota.store.schedules import ScheduleRow
 from rota.store.wakeups import Topic
 
 
@@ -93,7 +90,7 @@ async def _insert(core: Core, transaction: Transaction, spec: WorkflowSpec) -> D
         return None
     if spec.tasks:
         await _add_version(core, transaction, workflow_id, 1, spec)
-    await _save_schedules(core, transaction, workflow_id, spec)
+    await save_schedules(core, transaction, workflow_id, spec)
     return Defined(workflow_id, 1 if spec.tasks else 0, is_new=True, is_changed=True)
 
 
@@ -108,10 +105,11 @@ async def _replace(core: Core, transaction: Transaction, found: WorkflowRow, spe
     facts = _facts(spec)
     if is_changed:
         await _add_version(core, transaction, found.id, number, spec)
-    elif all(getattr(found, name) == value for name, value in facts.items()):
+    is_rescheduled = await save_schedules(core, transaction, found.id, spec)
+    is_same = all(getattr(found, name) == value for name, value in facts.items())
+    if is_same and not is_changed and not is_rescheduled:
         return Defined(found.id, number, is_new=False, is_changed=False)
     await definitions.update_workflow(transaction, found.id, facts)
-    await _save_schedules(core, transaction, found.id, spec)
     # There may be more turns than before.
     await record(core, transaction, await start_turns(core, transaction, found.id))
     return Defined(found.id, number, is_new=False, is_changed=is_changed)
@@ -172,7 +170,8 @@ def plan_version(
     dependencies = [(row_id, version_id, *pair) for row_id, pair in zip(core.new_ids(len(pairs)), pairs, strict=True)]
     hashed = hash_definition(document)
     params = encode_json(document["params"]) if spec.params else None
-    row = (version_id, workflow_id, number, hashed, encode_json(document), spec.run_timeout_seconds, params)
+    written = encode_json(document)
+    row = (version_id, workflow_id, number, hashed, written, spec.run_timeout_seconds, params, spec.is_watched)
     return NewVersion(row, task_rows, dependencies)
 
 
@@ -235,61 +234,6 @@ async def _require_pools(transaction: Transaction, spec: WorkflowSpec) -> None:
 
 def explain_missing_pool(pool: str) -> str:
     return f"there is no pool {pool}: create it first (PUT /pools/{pool})"
-
-
-async def _save_schedules(core: Core, transaction: Transaction, workflow_id: str, spec: WorkflowSpec) -> None:
-    """Rules that stay the same keep their cursor; new and changed ones start from now."""
-    existing = await schedules.read_schedules(transaction, workflow_id, locks=True)
-    if not existing and not spec.schedules:
-        return
-    now = await schedules.read_now(transaction)
-    kept = list(zip(existing, spec.schedules, strict=False))
-    changed = [
-        arm_schedule(row.id, rule, spec.is_active, now, row)
-        for row, rule in kept
-        if row.spec != schedule_to_dict(rule) or row.is_active != spec.is_active
-    ]
-    if changed:
-        await schedules.change_schedules(transaction, changed)
-    fresh = spec.schedules[len(existing) :]
-    if fresh:
-        ids = core.new_ids(len(fresh))
-        rows = []
-        for position, (schedule_id, rule) in enumerate(zip(ids, fresh, strict=True), start=len(existing)):
-            armed = arm_schedule(schedule_id, rule, spec.is_active, now)
-            rows.append((armed[0], workflow_id, position, *armed[1:]))
-        await schedules.insert_schedules(transaction, rows)
-    if len(existing) > len(spec.schedules):
-        await schedules.delete_schedules(transaction, [row.id for row in existing[len(spec.schedules) :]])
-    transaction.wake(Topic.SCHEDULES)
-
-
-def arm_schedule(
-    schedule_id: str, rule: ScheduleSpec, is_active: bool, now: datetime, row: ScheduleRow | None = None
-) -> tuple[Any, ...]:
-    """id, spec, is_active, anchor, cursor and next wake-up of a rule that is decided from now on."""
-    document = schedule_to_dict(rule)
-    is_same_rule = row is not None and row.spec == document
-    anchor = row.anchor_at if row is not None and is_same_rule else now
-    cursor = initial_cursor(rule, now)
-    plan = plan_fires(rule, seed=schedule_id, anchor=anchor, cursor=cursor, now=cursor, horizon=cursor)
-    instants = (to_microseconds(anchor), to_microseconds(cursor), to_microseconds(plan.next_due_at))
-    return (schedule_id, encode_json(document), is_active, *instants)
-
-
-async def set_active(core: Core, transaction: Transaction, workflow: WorkflowRow, *, is_active: bool) -> None:
-    """Pauses or unpauses a workflow: its schedules stop, and later go on from that moment."""
-    rows: Sequence[ScheduleRow] = await schedules.read_schedules(transaction, workflow.id, locks=True)
-    await definitions.update_workflow(transaction, workflow.id, {"is_active": is_active})
-    if not rows:
-        return
-    now = await schedules.read_now(transaction)
-    changed = [
-        arm_schedule(row.id, core.read_schedule(row), is_active, now, row) for row in rows if row.is_active != is_active
-    ]
-    if changed:
-        await schedules.change_schedules(transaction, changed)
-        transaction.wake(Topic.SCHEDULES)
 
 
 async def delete_workflow(_core: Core, transaction: Transaction, workflow_id: str) -> None:

@@ -28,6 +28,7 @@ from rota.domain.work import (
 from rota.engine import (
     annotate,
     approve,
+    arming,
     cancel,
     claim,
     complete,
@@ -41,6 +42,7 @@ from rota.engine import (
     reap,
     renew,
     retry,
+    review,
     submit,
     waits,
 )
@@ -134,7 +136,13 @@ class Engine:
 
     async def set_active(self, workflow: WorkflowRow, *, is_active: bool) -> None:
         """Pauses or unpauses a workflow."""
-        await self.database.transact(lambda tx: define.set_active(self._core, tx, workflow, is_active=is_active))
+        await self.database.transact(lambda tx: arming.set_active(self._core, tx, workflow.id, is_active=is_active))
+
+    async def set_schedule_active(self, schedule_id: str, *, is_active: bool, reason: str = "") -> None:
+        """Pauses or unpauses one schedule."""
+        await self.database.transact(
+            lambda tx: arming.set_schedule_active(self._core, tx, schedule_id, is_active=is_active, reason=reason)
+        )
 
     async def delete_workflow(self, workflow_id: str) -> None:
         """Deletes a workflow that has no open runs."""
@@ -300,6 +308,10 @@ class Engine:
             with suppress(Conflict, NotFound):
                 await self.database.transact(partial(reap.cancel_overdue, self._core, run_id=run_id))
         return len(overdue) + await self.database.transact(lambda tx: reap.start_waiting(self._core, tx))
+
+    async def review(self) -> int:
+        """Looks at one batch of ended runs that somebody watches."""
+        return await self.database.transact(lambda tx: review.review(self._core, tx))
 
     async def prune(self, retention_seconds: float) -> int:
         """Deletes one batch of what is older than the retention."""

@@ -10,8 +10,9 @@ from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.spec import WorkflowSpec
 from rota.domain.spec_read import has_template
 from rota.domain.spec_task import task_to_dict
+from rota.engine.arming import arm_schedule
 from rota.engine.core import Core, VersionDefinition
-from rota.engine.define import arm_schedule, choose_lanes, explain_missing_pool, plan_version
+from rota.engine.define import choose_lanes, explain_missing_pool, plan_version
 from rota.engine.expressions import check_texts
 from rota.engine.params import check_defaults, declare
 from rota.engine.submit import RunRequest, submit
@@ -134,6 +135,13 @@ async def _start(
 def _define_version(job_id: str, spec: WorkflowSpec, version: NewVersion) -> VersionDefinition:
     task_ids = tuple(str(row[0]) for row in version.tasks)
     gated = frozenset(task_ids) if spec.tasks[0].is_gated else frozenset()
-    timeout: float | None = version.row[5]
-    params = declare(spec.params) if spec.params else None
-    return VersionDefinition(version.id, job_id, task_ids, frozenset(task_ids), gated, timeout, params)
+    return VersionDefinition(
+        version.id,
+        job_id,
+        task_ids,
+        frozenset(task_ids),
+        gated,
+        spec.run_timeout_seconds,
+        declare(spec.params) if spec.params else None,
+        is_watched=spec.is_watched,
+    )

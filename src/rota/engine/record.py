@@ -10,6 +10,7 @@ from rota.store import history
 from rota.store.database import Transaction
 from rota.store.encoding import encode_json
 from rota.store.history import Change
+from rota.store.schedules import ScheduleRow
 
 
 def note_task(
@@ -27,6 +28,11 @@ def note_run(run_id: str, namespace: str, old: str | None, new: str, details: di
 def note_worker(worker_id: str, old: str | None, new: str, details: dict[str, Any] | None = None) -> Change:
     """A change of a worker."""
     return Change("worker", worker_id, worker_id, "", old, new, encode_json(details) if details else None)
+
+
+def note_schedule(row: ScheduleRow, decision: str, details: dict[str, Any]) -> Change:
+    """A decision about a schedule."""
+    return Change("schedule", row.id, row.id, row.namespace, None, decision, encode_json(details))
 
 
 async def record(core: Core, transaction: Transaction, changes: Sequence[Change]) -> None:

@@ -35,6 +35,11 @@ class RunRequest:
     version_id: str | None = None
     # Parameters that do not fit are told in the answer, and make no run; else they are raised and refuse all.
     tells_refusal: bool = False
+    # Waits until the older open runs of its schedule have ended; `is_held_back`: there is such a run.
+    is_serial: bool = False
+    is_held_back: bool = False
+    # Its end is looked at, whatever the workflow asks for.
+    is_watched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,8 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
                 refusals[run_id] = error
                 continue
         versions[run_id] = version
-        is_waiting = workflow.max_active_runs is not None and turns[workflow.id] <= 0
+        is_full = workflow.max_active_runs is not None and turns[workflow.id] <= 0
+        is_waiting = is_full or request.is_held_back
         if workflow.max_active_runs is not None and not is_waiting:
             turns[workflow.id] -= 1
         new.append(_make_run(run_id, workflow, version, request, "pending" if is_waiting else "running"))
@@ -134,6 +140,8 @@ def _make_run(
         labels=request.labels,
         is_limited=workflow.max_active_runs is not None,
         timeout_seconds=version.run_timeout_seconds,
+        is_serial=request.is_serial,
+        is_watched=version.is_watched or request.is_watched,
     )
 
 

@@ -79,6 +79,8 @@ class FireDuty:
 def build_due_duties(engine: Engine, metrics: Metrics, interval_seconds: float) -> tuple[Duty, ...]:
     """What is due at instants that the database knows."""
     return (
+        # First: what has failed too often is not fired any more.
+        BatchDuty("review", interval_seconds, engine.review),
         FireDuty(engine, metrics, interval_seconds),
         BatchDuty("release_due", interval_seconds, engine.release_due),
         BatchDuty("serve_due", interval_seconds, engine.serve_due),
@@ -135,6 +137,7 @@ def build_duties(engine: Engine, metrics: Metrics) -> tuple[Duty, ...]:
         BatchDuty("reap_attempts", REAP_SECONDS, reap_attempts),
         BatchDuty("reap_workers", REAP_SECONDS, reap_workers),
         BatchDuty("reap_runs", REAP_SECONDS, reap_runs),
+        BatchDuty("review", REAP_SECONDS, engine.review),
     )
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import (
     String,
     Text,
     bindparam,
+    case,
     delete,
     insert,
     literal,
@@ -126,8 +127,38 @@ async def insert_jobs(transaction: Transaction, rows: Sequence[tuple[Any, ...]])
 
 async def update_workflow(transaction: Transaction, workflow_id: str, values: dict[str, Any]) -> None:
     """Changes columns of a workflow and counts the change."""
+    if values.get("is_active"):
+        values = {**values, "resumed_at": _RESUMED_AT}
     statement = update(workflows).where(_w.id == workflow_id).values(**values, version=_w.version + 1, updated_at=NOW)
     await transaction.run(statement)
+
+
+_RESUMED_AT = case((_w.is_active, _w.resumed_at), else_=NOW)
+_wanted_activity = bindparam("wanted_activity", type_=Boolean())
+_SET_ACTIVE = (
+    update(workflows)
+    .where(_w.id == bindparam("wanted_id", type_=Id()), _w.is_active != _wanted_activity)
+    .values(
+        is_active=_wanted_activity,
+        resumed_at=case((_wanted_activity, NOW), else_=_w.resumed_at),
+        version=_w.version + 1,
+        updated_at=NOW,
+    )
+    .returning(_w.id)
+)
+
+
+async def set_active(transaction: Transaction, workflow_id: str, *, is_active: bool) -> bool:
+    """Pauses or unpauses a workflow; whether it was otherwise before."""
+    return await transaction.row(_SET_ACTIVE, {"wanted_id": workflow_id, "wanted_activity": is_active}) is not None
+
+
+_IS_ACTIVE = select(_w.is_active).where(_w.id == bindparam("wanted_id", type_=Id()))
+
+
+async def is_active(transaction: Transaction, workflow_id: str) -> bool:
+    row = await transaction.row(_IS_ACTIVE, {"wanted_id": workflow_id})
+    return row is not None and bool(row[0])
 
 
 _LOCK_WHOLE = select(_w.id).where(_w.id == bindparam("wanted_id", type_=Id())).with_for_update()
@@ -152,6 +183,7 @@ _new_versions = batch(
     spec=Text(),
     run_timeout_seconds=Float(),
     params=Text(),
+    is_watched=Boolean(),
 )
 _INSERT_VERSIONS = insert(workflow_versions).from_select(
     [*_new_versions.c.keys(), "created_at"], select(*_new_versions.c, NOW)
@@ -271,7 +303,17 @@ async def read_dependencies(transaction: Transaction, version_id: str) -> list[t
 
 _wanted_versions = batch("wanted_versions", id=Id())
 _VERSION_FACTS = (
-    select(_v.id, _v.workflow_id, _v.number, _v.run_timeout_seconds, _v.params, _w.name, _w.namespace, _w.kind)
+    select(
+        _v.id,
+        _v.workflow_id,
+        _v.number,
+        _v.run_timeout_seconds,
+        _v.params,
+        _v.is_watched,
+        _w.name,
+        _w.namespace,
+        _w.kind,
+    )
     .join(workflows, _w.id == _v.workflow_id)
     .where(within(_v.id, select(_wanted_versions.c.id).scalar_subquery()))
 )

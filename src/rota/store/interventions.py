@@ -9,6 +9,7 @@ from sqlalchemy import Integer, String, Text, bindparam, case, func, null, selec
 
 from rota.domain.states import RUN_OPEN
 from rota.store.database import Transaction
+from rota.store.definitions import ROWS_PER_STATEMENT
 from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant, within
 from rota.store.encoding import encode_rows
 from rota.store.releases import decide_in_sql, leave_out
@@ -73,6 +74,26 @@ _STOP = (
     )
     .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown)
 )
+_TERMINATE = (
+    update(task_runs)
+    .values(
+        status="cancelled",
+        finished_at=NOW,
+        cancel_requested_at=NOW,
+        due_at=None,
+        holder=None,
+        lease_expires_at=None,
+        error_type="cancelled",
+        # Nobody has said yet that the processes are gone.
+        is_unconfirmed=_t.lease_expires_at.is_not(None),
+    )
+    .where(
+        _t.id == _chosen.c.id,
+        among(_t.id, select(_chosen.c.id).scalar_subquery()),
+        _t.status == _chosen.c.old_status,
+    )
+    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown)
+)
 _ASK_RUNNING = (
     update(task_runs)
     .values(cancel_requested_at=func.coalesce(_t.cancel_requested_at, NOW))
@@ -95,9 +116,22 @@ async def lock_open_task_runs(transaction: Transaction, run_id: str) -> Sequence
 
 async def stop_waiting(transaction: Transaction, chosen: Sequence[tuple[str, str]]) -> list[Stopped]:
     """Cancels (task run id, its status) that no worker has: what waits, and what the engine itself holds."""
+    return await _end_chosen(transaction, _STOP, chosen)
+
+
+async def terminate_task_runs(transaction: Transaction, chosen: Sequence[tuple[str, str]]) -> list[Stopped]:
+    """Cancels (task run id, its status), those that a worker has included. Their run is locked."""
+    return await _end_chosen(transaction, _TERMINATE, chosen)
+
+
+async def _end_chosen(transaction: Transaction, statement: Any, chosen: Sequence[tuple[str, str]]) -> list[Stopped]:
     old = dict(chosen)
-    rows = await transaction.rows(_STOP, {"chosen": encode_rows(chosen)})
-    return [Stopped(row.id, row.task_id, row.downstream_count, row.is_teardown, old[row.id]) for row in rows]
+    ended: list[Stopped] = []
+    for start in range(0, len(chosen), ROWS_PER_STATEMENT):
+        part = encode_rows(chosen[start : start + ROWS_PER_STATEMENT])
+        rows = await transaction.rows(statement, {"chosen": part})
+        ended += [Stopped(row.id, row.task_id, row.downstream_count, row.is_teardown, old[row.id]) for row in rows]
+    return ended
 
 
 async def ask_running(transaction: Transaction, task_run_ids: Sequence[str]) -> int:
@@ -248,6 +282,7 @@ _REOPEN = (
         deadline_at=case((_r.status == constant("failed"), add_seconds(NOW, _r.timeout_seconds)), else_=_r.deadline_at),
         cancel_requested_at=None,
         cancel_reason=None,
+        reviewed_at=None,
         remaining=bindparam("new_remaining", type_=Integer()),
         failed_count=bindparam("new_failed", type_=Integer()),
         version=_r.version + 1,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Boolean, Integer, Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import Boolean, Integer, Text, bindparam, case, delete, func, insert, select, update
 
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, Instant, among, batch, flag, within
@@ -23,6 +23,10 @@ class ScheduleRow(NamedTuple):
     position: int
     spec: dict[str, Any]
     is_active: bool
+    is_paused: bool
+    paused_reason: str
+    resumed_at: datetime | None
+    missed_at: datetime | None
     anchor_at: datetime
     cursor_at: datetime
     next_due_at: datetime | None
@@ -41,11 +45,28 @@ async def read_schedules(transaction: Transaction, workflow_id: str, *, locks: b
 
 
 _BY_ID = select(*_COLUMNS).where(_s.id == bindparam("wanted_id", type_=Id()))
+_LOCK_BY_ID = _BY_ID.with_for_update(key_share=True)
 
 
-async def find_schedule(transaction: Transaction, schedule_id: str) -> ScheduleRow | None:
-    row = await transaction.row(_BY_ID, {"wanted_id": schedule_id})
+async def find_schedule(transaction: Transaction, schedule_id: str, *, locks: bool = False) -> ScheduleRow | None:
+    """A schedule, held until the commit if asked."""
+    row = await transaction.row(_LOCK_BY_ID if locks else _BY_ID, {"wanted_id": schedule_id})
     return ScheduleRow(*row) if row else None
+
+
+_owners = batch("owning_workflows", id=Id())
+_LOCK_OF_WORKFLOWS = (
+    select(*_COLUMNS)
+    .where(within(_s.workflow_id, select(_owners.c.id).scalar_subquery()))
+    .order_by(_s.workflow_id, _s.position)
+    .with_for_update(key_share=True)
+)
+
+
+async def lock_of_workflows(transaction: Transaction, workflow_ids: Sequence[str]) -> list[ScheduleRow]:
+    """The schedules of several workflows, held until the commit."""
+    parameters = {"owning_workflows": encode_rows([(item,) for item in sorted(set(workflow_ids))])}
+    return [ScheduleRow(*row) for row in await transaction.rows(_LOCK_OF_WORKFLOWS, parameters)]
 
 
 _DUE = (
@@ -82,24 +103,40 @@ async def read_now(transaction: Transaction) -> datetime:
     return cast(datetime, moment)
 
 
-_cursors = batch("moved_cursors", id=Id(), cursor_at=Instant(), next_due_at=Instant())
+class Move(NamedTuple):
+    """Where a schedule stands after a round: the last tick that was decided, when to look again, and the newest tick
+    that was missed in this round."""
+
+    schedule_id: str
+    cursor_at: datetime
+    next_due_at: datetime | None
+    missed_at: datetime | None = None
+
+
+_cursors = batch("moved_cursors", id=Id(), cursor_at=Instant(), next_due_at=Instant(), missed_at=Instant())
 _MOVE_CURSORS = (
     update(schedules)
-    .values(cursor_at=_cursors.c.cursor_at, next_due_at=_cursors.c.next_due_at)
+    .values(
+        cursor_at=_cursors.c.cursor_at,
+        next_due_at=_cursors.c.next_due_at,
+        missed_at=func.coalesce(_cursors.c.missed_at, _s.missed_at),
+    )
     .where(_s.id == _cursors.c.id, among(_s.id, select(_cursors.c.id).scalar_subquery()))
 )
 
 
-async def move_cursors(transaction: Transaction, moves: Sequence[tuple[str, datetime, datetime | None]]) -> None:
-    """Writes (schedule id, last decided tick, next wake-up)."""
-    await transaction.run(
-        _MOVE_CURSORS,
-        {
-            "moved_cursors": encode_rows(
-                [(row_id, to_microseconds(cursor), to_microseconds(due)) for row_id, cursor, due in moves]
-            )
-        },
-    )
+async def move_cursors(transaction: Transaction, moves: Sequence[Move]) -> None:
+    """Writes what a round has decided."""
+    rows = [
+        (
+            move.schedule_id,
+            to_microseconds(move.cursor_at),
+            to_microseconds(move.next_due_at),
+            to_microseconds(move.missed_at),
+        )
+        for move in moves
+    ]
+    await transaction.run(_MOVE_CURSORS, {"moved_cursors": encode_rows(rows)})
 
 
 _new = batch(
@@ -159,3 +196,35 @@ _CHANGE = (
 async def change_schedules(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
     """Replaces spec, is_active, anchor, cursor and next wake-up of schedules."""
     await transaction.run(_CHANGE, {"changed_schedules": encode_rows(rows)})
+
+
+_pauses = batch("pauses", id=Id(), is_paused=Boolean(), paused_reason=Text())
+_PAUSE = (
+    update(schedules)
+    .values(
+        is_paused=_pauses.c.is_paused,
+        paused_reason=_pauses.c.paused_reason,
+        resumed_at=case((_pauses.c.is_paused, _s.resumed_at), else_=NOW),
+    )
+    .where(_s.id == _pauses.c.id, among(_s.id, select(_pauses.c.id).scalar_subquery()))
+)
+
+
+async def set_paused(transaction: Transaction, pauses: Sequence[tuple[str, bool, str]]) -> None:
+    """Writes (schedule id, whether it is paused itself, why)."""
+    await transaction.run(_PAUSE, {"pauses": encode_rows(pauses)})
+
+
+_places = batch("places", id=Id(), position=Integer())
+_PUT_ASIDE = update(schedules).values(position=-1 - _s.position).where(_s.workflow_id == bindparam("owner", type_=Id()))
+_PLACE = (
+    update(schedules)
+    .values(position=_places.c.position)
+    .where(_s.id == _places.c.id, among(_s.id, select(_places.c.id).scalar_subquery()))
+)
+
+
+async def place_schedules(transaction: Transaction, workflow_id: str, places: Sequence[tuple[str, int]]) -> None:
+    """Gives all schedules of a workflow their positions. No two may share one, not even on the way."""
+    await transaction.run(_PUT_ASIDE, {"owner": workflow_id})
+    await transaction.run(_PLACE, {"places": encode_rows(places)})

@@ -40,7 +40,8 @@ workflows = Table(
     Column("max_active_tasks", Integer),
     Column("current_version", Integer, nullable=False, server_default="0"),
     Column("current_version_id", Id),
-    Column("failures_in_row", Integer, nullable=False, server_default="0"),
+    # Failures in a row count from here.
+    Column("resumed_at", Instant),
     # Counts changes, for optimistic locking by the users of the API.
     Column("version", Integer, nullable=False, server_default="1"),
     Column("created_at", Instant, nullable=False),
@@ -63,6 +64,8 @@ workflow_versions = Table(
     Column("run_timeout_seconds", Float),
     # Those that it declares, if any: all that creating a run needs of the spec.
     Column("params", Json),
+    # Somebody wants to know how its runs end: alerts, or a pause after failures.
+    Column("is_watched", Boolean, nullable=False, server_default=false()),
     Column("created_at", Instant, nullable=False),
     UniqueConstraint("workflow_id", "number"),
 )
@@ -117,7 +120,15 @@ schedules = Table(
     Column("workflow_id", Id, cascade("workflows.id"), nullable=False),
     Column("position", Integer, nullable=False),
     Column("spec", Json, nullable=False),
+    # Neither its workflow nor itself is paused.
     Column("is_active", Boolean, nullable=False),
+    # Paused itself, and why.
+    Column("is_paused", Boolean, nullable=False, server_default=false()),
+    Column("paused_reason", Text, nullable=False, server_default=""),
+    # Failures in a row count from here.
+    Column("resumed_at", Instant),
+    # The newest tick that was missed and did not run.
+    Column("missed_at", Instant),
     # Intervals count from here.
     Column("anchor_at", Instant, nullable=False),
     # The last logical time that has been decided: fired, skipped or excluded.
@@ -155,6 +166,11 @@ workflow_runs = Table(
     Column("failed_count", Integer, nullable=False, server_default="0"),
     # Counts against its workflow's max_active_runs.
     Column("is_limited", Boolean, nullable=False, server_default=false()),
+    # Waits until the older runs of its schedule have ended.
+    Column("is_serial", Boolean, nullable=False, server_default=false()),
+    # Its end is looked at, once: for alerts, and for failures in a row.
+    Column("is_watched", Boolean, nullable=False, server_default=false()),
+    Column("reviewed_at", Instant),
     Column("cancel_requested_at", Instant),
     Column("cancel_reason", Text),
     Column("timeout_seconds", Float),
@@ -171,6 +187,12 @@ workflow_runs = Table(
     Index("ix_workflow_runs_waiting", "workflow_id", "created_at", "id", **only("status = 'pending'")),
     Index("ix_workflow_runs_active", "workflow_id", **only("status = 'running' AND is_limited")),
     Index("ix_workflow_runs_deadline", "deadline_at", **only("status = 'running' AND deadline_at IS NOT NULL")),
+    Index("ix_workflow_runs_ahead", "schedule_id", **only("schedule_id IS NOT NULL AND finished_at IS NULL")),
+    Index(
+        "ix_workflow_runs_unreviewed",
+        "finished_at",
+        **only("is_watched AND reviewed_at IS NULL AND finished_at IS NOT NULL"),
+    ),
     Index("ix_workflow_runs_finished", "finished_at", **only("finished_at IS NOT NULL")),
     **HOT,
 )

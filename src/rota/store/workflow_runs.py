@@ -17,7 +17,9 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
+    not_,
     null,
+    or_,
     select,
     update,
 )
@@ -50,6 +52,8 @@ class NewRun:
     timeout_seconds: float | None = None
     labels: Mapping[str, str] | None = None
     rerun_of: str | None = None
+    is_serial: bool = False
+    is_watched: bool = False
 
 
 _new = batch(
@@ -69,6 +73,8 @@ _new = batch(
     timeout_seconds=Float(),
     labels=Text(),
     rerun_of=Id(),
+    is_serial=Boolean(),
+    is_watched=Boolean(),
 )
 _n = _new.c
 _is_running = _n.status == constant("running")
@@ -91,6 +97,8 @@ _CREATE = insert_new(
         "remaining": _n.task_count,
         "is_limited": _n.is_limited,
         "timeout_seconds": _n.timeout_seconds,
+        "is_serial": _n.is_serial,
+        "is_watched": _n.is_watched,
         "deadline_at": case((_is_running, add_seconds(NOW, _n.timeout_seconds)), else_=null()),
         "created_at": NOW,
         "started_at": case((_is_running, NOW), else_=null()),
@@ -117,6 +125,8 @@ async def create_runs(transaction: Transaction, runs: Sequence[NewRun]) -> set[s
             run.timeout_seconds,
             encode_json(run.labels) if run.labels else None,
             run.rerun_of,
+            run.is_serial,
+            run.is_watched,
         )
         for run in runs
     ]
@@ -131,7 +141,13 @@ class Settled(NamedTuple):
     remaining: int
     failed_count: int
     is_limited: bool
+    is_serial: bool
     is_cancelling: bool
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether its end may let another run start."""
+        return self.is_limited or self.is_serial
 
 
 _tally = batch("tallies", id=Id(), ended=Integer(), failed=Integer())
@@ -155,6 +171,7 @@ _COUNT_DOWN = (
         _r.remaining,
         _r.failed_count,
         _r.is_limited,
+        _r.is_serial,
         # Not compared here: in RETURNING, SQLite may answer IS NOT NULL wrongly.
         _r.cancel_requested_at,
     )
@@ -249,13 +266,33 @@ async def lock_free_turns(transaction: Transaction, workflow_ids: Sequence[str])
     }
 
 
+_ahead = workflow_runs.alias("ahead")
+# Another run of the same schedule that goes first: it runs, or it has waited for longer.
+_is_behind = (
+    select(_ahead.c.id)
+    .where(
+        _ahead.c.schedule_id == _r.schedule_id,
+        _ahead.c.finished_at.is_(None),
+        _ahead.c.id != _r.id,
+        or_(
+            _ahead.c.status == constant("running"),
+            _ahead.c.created_at < _r.created_at,
+            and_(_ahead.c.created_at == _r.created_at, _ahead.c.id < _r.id),
+        ),
+    )
+    .exists()
+)
 _WAITING = (
     select(_r.id)
-    .where(_r.workflow_id == bindparam("workflow", type_=Id()), _r.status == constant("pending"))
+    .where(
+        _r.workflow_id == bindparam("workflow", type_=Id()),
+        _r.status == constant("pending"),
+        or_(_r.is_serial.is_(False), not_(_is_behind)),
+    )
     .order_by(_r.created_at, _r.id)
     .limit(bindparam("turns", type_=Integer()))
     # One that is locked is being cancelled, and whoever does so may be waiting for the workflow.
-    .with_for_update(skip_locked=True, key_share=True)
+    .with_for_update(of=workflow_runs, skip_locked=True, key_share=True)
 )
 _turns = batch("turn_runs", id=Id())
 _START = (

@@ -178,7 +178,7 @@ def upgrade() -> None:
         sa.Column("max_active_tasks", sa.Integer(), nullable=True),
         sa.Column("current_version", sa.Integer(), server_default="0", nullable=False),
         sa.Column("current_version_id", Id(), nullable=True),
-        sa.Column("failures_in_row", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("resumed_at", Instant(), nullable=True),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Column("created_at", Instant(), nullable=False),
         sa.Column("updated_at", Instant(), nullable=False),
@@ -222,6 +222,10 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("spec", Json(), nullable=False),
         sa.Column("is_active", sa.Boolean(), nullable=False),
+        sa.Column("is_paused", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("paused_reason", sa.Text(), server_default="", nullable=False),
+        sa.Column("resumed_at", Instant(), nullable=True),
+        sa.Column("missed_at", Instant(), nullable=True),
         sa.Column("anchor_at", Instant(), nullable=False),
         sa.Column("cursor_at", Instant(), nullable=False),
         sa.Column("next_due_at", Instant(), nullable=True),
@@ -251,6 +255,7 @@ def upgrade() -> None:
         sa.Column("spec", Json(), nullable=False),
         sa.Column("run_timeout_seconds", sa.Float(), nullable=True),
         sa.Column("params", Json(), nullable=True),
+        sa.Column("is_watched", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("created_at", Instant(), nullable=False),
         sa.ForeignKeyConstraint(
             ["workflow_id"],
@@ -317,6 +322,9 @@ def upgrade() -> None:
         sa.Column("remaining", sa.Integer(), nullable=False),
         sa.Column("failed_count", sa.Integer(), server_default="0", nullable=False),
         sa.Column("is_limited", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("is_serial", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("is_watched", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("reviewed_at", Instant(), nullable=True),
         sa.Column("cancel_requested_at", Instant(), nullable=True),
         sa.Column("cancel_reason", sa.Text(), nullable=True),
         sa.Column("timeout_seconds", sa.Float(), nullable=True),
@@ -358,6 +366,14 @@ def upgrade() -> None:
         sqlite_where=sa.text("status = 'running' AND is_limited"),
     )
     op.create_index(
+        "ix_workflow_runs_ahead",
+        "workflow_runs",
+        ["schedule_id"],
+        unique=False,
+        postgresql_where=sa.text("schedule_id IS NOT NULL AND finished_at IS NULL"),
+        sqlite_where=sa.text("schedule_id IS NOT NULL AND finished_at IS NULL"),
+    )
+    op.create_index(
         "ix_workflow_runs_deadline",
         "workflow_runs",
         ["deadline_at"],
@@ -372,6 +388,14 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("finished_at IS NOT NULL"),
         sqlite_where=sa.text("finished_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_workflow_runs_unreviewed",
+        "workflow_runs",
+        ["finished_at"],
+        unique=False,
+        postgresql_where=sa.text("is_watched AND reviewed_at IS NULL AND finished_at IS NOT NULL"),
+        sqlite_where=sa.text("is_watched AND reviewed_at IS NULL AND finished_at IS NOT NULL"),
     )
     op.create_index(
         "ix_workflow_runs_waiting",
