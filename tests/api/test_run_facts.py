@@ -59,3 +59,24 @@ async def test_labels_and_notes(server: Server):
         assert refused.status == 422, body
     assert (await server.call("POST", "/workflows/flow/trigger", {"labels": {"": "x"}})).status == 422
     assert (await server.call("PATCH", f"{path}?namespace=other", {"note": "x"})).status == 404
+
+
+async def test_marking_a_task_run(server: Server):
+    await server.define({"name": "a"}, {"name": "b", "depends_on": ["a"]}, {"name": "c", "depends_on": ["b"]})
+    run = await server.trigger()
+    (taken,) = await server.take()
+    path = f"/task-runs/{taken.task_run_id}/mark"
+    for body in ({"status": "cancelled"}, {"status": "done"}, {}, {"status": "success", "why": "x"}):
+        assert (await server.call("POST", path, body)).status == 422
+    marked = await server.post(path, {"status": "failed", "reason": "wrong day"})
+    assert (marked["status"], marked["error_type"]) == ("failed", "marked")
+    assert marked["error"] == "marked failed by local: wrong day"
+    assert (await server.get(f"/workflow-runs/{run['id']}"))["status"] == "failed"
+    assert (await server.post(path, {"status": "success"}))["status"] == "success"
+    attempts = (await server.get(f"/task-runs/{taken.task_run_id}"))["attempts"]
+    assert [(row["attempt"], row["status"]) for row in attempts] == [(1, "failed")]
+    refused = await server.call("POST", path, {"status": "failed"})
+    assert (refused.status, refused.json["code"]) == (409, "conflict")
+    await server.work()
+    assert (await server.get(f"/workflow-runs/{run['id']}"))["status"] == "success"
+    assert (await server.call("POST", f"{path}?namespace=other", {"status": "success"})).status == 404

@@ -26,12 +26,12 @@ from rota.domain.states import (
 )
 
 PROMISED_MOVES = """
-pending: queued, upstream_failed, skipped, cancelled
-queued: running, skipped, failed, cancelled
+pending: queued, success, failed, upstream_failed, skipped, cancelled
+queued: running, success, skipped, failed, cancelled
 running: success, failed, retrying, cancelled, skipped, queued
-retrying: queued, running, success, failed, cancelled
-failed: retrying, queued, running
-upstream_failed: pending, queued
+retrying: queued, running, success, failed, skipped, cancelled
+failed: retrying, queued, running, success, skipped
+upstream_failed: pending, queued, success, skipped
 success:
 skipped:
 cancelled:

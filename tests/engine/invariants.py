@@ -152,7 +152,10 @@ def _check_task_run(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any])
 
 
 def _is_in_row(snapshot: Snapshot, row: Any) -> bool:
-    """The latest attempt stands in the task run's own row until another one can follow."""
+    """The latest attempt stands in the task run's own row until another one can follow, or somebody marks it."""
+    last = next(iter(_moves(snapshot, row)[-1:]), None)
+    if last is not None and (last.metadata or {}).get("is_marked"):
+        return bool(row.status == "failed" and last.old_state == "running")
     if row.status == "cancelled":
         return bool(_moves(snapshot, row)[-1].old_state == "running")
     return row.status in ("running", "success", "failed", "skipped") and row.attempt > 0

@@ -31,6 +31,8 @@ class ErrorType(StrEnum):
     # A person said no.
     REJECTED = "rejected"
     EXCEPTION = "exception"
+    # Somebody has declared it failed.
+    MARKED = "marked"
 
 
 @dataclass(frozen=True, slots=True)

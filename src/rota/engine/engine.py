@@ -38,6 +38,7 @@ from rota.engine import (
     held,
     jobs,
     keys,
+    mark,
     prune,
     reap,
     renew,
@@ -57,6 +58,7 @@ from rota.engine.fire import FireReport
 from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
 from rota.engine.keys import CreatedKey
+from rota.engine.mark import Mark
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
@@ -180,6 +182,10 @@ class Engine:
                 self._core, tx, task_run_id, is_approved=is_approved, by=by, reason=reason
             )
         )
+
+    async def mark_task_run(self, task_run_id: str, wanted: Mark) -> None:
+        """Declares how a task run ended."""
+        await self.database.transact(lambda tx: mark.mark_task_run(self._core, tx, task_run_id, wanted))
 
     async def explain_task_run(self, task_run_id: str) -> Explanation:
         """Why a task run is not running."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
 
 from rota.domain.errors import Conflict, NotFound
 from rota.domain.states import TASK_FINAL, TaskState
@@ -14,6 +15,7 @@ from rota.engine.core import Core, Ended
 from rota.engine.record import note_run, note_task, record
 from rota.store import attempts, definitions, interventions, outcomes, workflow_runs
 from rota.store.database import Transaction
+from rota.store.history import Change
 from rota.store.interventions import RunTask
 from rota.store.wakeups import Topic
 
@@ -39,30 +41,53 @@ async def retry_run(
     chosen = _choose_failed(rows, task_run_ids)
     if run.status not in ("failed", "running") or not chosen:
         raise Conflict(f"workflow run {run_id} is {run.status}: only failed task runs can be retried")
-    given_up = await _find_given_up(transaction, run.version_id, rows, {row.task_id for row in chosen})
     await attempts.keep_failed_attempts(transaction, [row.id for row in chosen])
     queued = await interventions.queue_again(transaction, [row.id for row in chosen])
-    waiting = await interventions.wait_again(transaction, [row.id for row in given_up])
-    changed = {row.id for row in (*queued, *waiting)}
-    await _reopen(transaction, run_id, rows, changed)
     changes = [] if run.status == "running" else [note_run(run_id, run.namespace, "failed", "running")]
     details = {"reason": "retried by request"}
     changes += [note_task(row.id, run_id, row.namespace, "failed", "queued", details) for row in queued]
-    changes += [note_task(row.id, run_id, row.namespace, "upstream_failed", "pending") for row in waiting]
-    # Some may have another reason to give up, or to start at once.
-    ended = []
+    waiting = await give_another_chance(
+        transaction, run, rows, {row.task_id for row in chosen}, {row.id for row in queued}
+    )
+    decided = await decide_again(core, transaction, run)
+    changes += [*waiting, *decided.changes]
     ready = [row.id for row in queued if row.is_gated]
-    left_out = await find_left_out(core, transaction, run_id, run.version_id)
-    for row in await interventions.recount_and_decide(transaction, run_id, left_out):
-        changes.append(note_task(row.id, run_id, row.namespace, "pending", row.status))
-        if row.status == "queued":
-            ready += [row.id] if row.is_gated else []
-        else:
-            ended.append(Ended(run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
-    changes += await advance(core, transaction, ended, ready)
+    changes += await advance(core, transaction, decided.ended, [*ready, *decided.ready])
     await record(core, transaction, changes)
     transaction.wake(Topic.QUEUE)
     return RetryReport(len(queued), len(waiting))
+
+
+async def give_another_chance(
+    transaction: Transaction, run: Any, rows: Sequence[RunTask], from_task_ids: Set[str], reopened: Set[str]
+) -> list[Change]:
+    """What had given up below these tasks waits once more, and the run, of which `reopened` are open again, goes on."""
+    given_up = await _find_given_up(transaction, run.version_id, rows, from_task_ids)
+    waiting = await interventions.wait_again(transaction, [row.id for row in given_up if row.id not in reopened])
+    await _reopen(transaction, run.id, rows, {row.id for row in waiting} | reopened)
+    return [note_task(row.id, run.id, row.namespace, "upstream_failed", "pending") for row in waiting]
+
+
+@dataclass(slots=True)
+class Decided:
+    """What became of those that waited: who ended, which gated ones were queued."""
+
+    changes: list[Change] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    ready: list[str] = field(default_factory=list)
+
+
+async def decide_again(core: Core, transaction: Transaction, run: Any) -> Decided:
+    """Counts for everything that waits in a run from scratch: some may have a reason to give up, or to start."""
+    decided = Decided()
+    left_out = await find_left_out(core, transaction, run.id, run.version_id)
+    for row in await interventions.recount_and_decide(transaction, run.id, left_out):
+        decided.changes.append(note_task(row.id, run.id, row.namespace, "pending", row.status))
+        if row.status == "queued":
+            decided.ready += [row.id] if row.is_gated else []
+        else:
+            decided.ended.append(Ended(run.id, row.task_id, row.status, row.downstream_count, row.is_teardown))
+    return decided
 
 
 def _choose_failed(rows: Sequence[RunTask], task_run_ids: Sequence[str] | None) -> list[RunTask]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Integer, LargeBinary, String, Text, bindparam, insert, select
+from sqlalchemy import BigInteger, Boolean, Integer, LargeBinary, String, Text, bindparam, insert, not_, select
 
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, Instant, among, batch, constant, insert_new, within
@@ -50,12 +50,17 @@ async def keep_attempts(transaction: Transaction, rows: Sequence[tuple[Any, ...]
 
 
 _failed = batch("failed_again", id=Id())
+_is_kept = select(attempts.c.attempt).where(
+    attempts.c.task_run_id == task_runs.c.id, attempts.c.attempt == task_runs.c.attempt
+)
 _KEEP_FAILED = insert(attempts).from_select(
     ["task_run_id", *_EARLIER],
     select(task_runs.c.id, *(task_runs.c[name] for name in _EARLIER)).where(
         within(task_runs.c.id, select(_failed.c.id).scalar_subquery()),
         task_runs.c.status == constant("failed"),
         task_runs.c.attempt > 0,
+        # It may have been kept already: then it is not what made the task run fail.
+        not_(_is_kept.exists()),
     ),
 )
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from rota.api import views
 from rota.api.answers import PageQuery, answer, answer_page, read_states
-from rota.api.context import Api, Context, Namespace
+from rota.api.context import Api, Caller, Context, Namespace
 from rota.api.lookup import read_id, require_run, require_task_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
@@ -24,6 +24,7 @@ from rota.api.schemas.runs import (
     Explanation,
     LogQuestions,
     LogText,
+    MarkBody,
     Retried,
     TaskRun,
     TaskRunDetail,
@@ -31,6 +32,7 @@ from rota.api.schemas.runs import (
 from rota.domain.access import Permission
 from rota.domain.errors import NotFound, RotaError
 from rota.domain.states import TaskState, name_state
+from rota.engine.mark import Mark
 from rota.store.reads import logs, runs
 from rota.store.reads.logs import LogPart
 from rota.store.reads.runs import RunFilter
@@ -164,6 +166,17 @@ async def retry_task_run(api: Context, namespace: Namespace, task_run_id: str) -
     report = await api.engine.retry_task_run(row.id)
     after = await require_task_run(api, namespace, row.id)
     return answer(Retried(id=row.id, status=after.status, queued=report.queued, waiting=report.waiting))
+
+
+@router.post("/task-runs/{task_run_id}/mark", response_model=TaskRun)
+@needs(Permission.OPERATE)
+async def mark_task_run(
+    api: Context, namespace: Namespace, task_run_id: str, body: MarkBody, caller: Caller
+) -> Response:
+    """Declares how a task run ended, with all that follows; a worker that is at it is asked to stop."""
+    row = await require_task_run(api, namespace, task_run_id)
+    await api.engine.mark_task_run(row.id, Mark(body.status, body.reason, caller.name))
+    return answer(views.make_task_run(await require_task_run(api, namespace, row.id)))
 
 
 @router.get("/task-runs/{task_run_id}/explain", response_model=Explanation)

@@ -40,6 +40,13 @@ class RetryBody(Body):
     tasks: ManyNames | None = None
 
 
+class MarkBody(Body):
+    """How a task run is declared to have ended."""
+
+    status: Literal["success", "failed", "skipped"]
+    reason: LongText = ""
+
+
 class DeadLetterBody(Body):
     """Which failed task runs to try again."""
 
