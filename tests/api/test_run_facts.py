@@ -80,3 +80,34 @@ async def test_marking_a_task_run(server: Server):
     await server.work()
     assert (await server.get(f"/workflow-runs/{run['id']}"))["status"] == "success"
     assert (await server.call("POST", f"{path}?namespace=other", {"status": "success"})).status == 404
+
+
+async def test_executing_again(server: Server):
+    await server.define({"name": "a"}, {"name": "b", "depends_on": ["a"]})
+    run = await server.trigger(params={"x": 1}, labels={"k": "v"})
+    path = f"/workflow-runs/{run['id']}"
+    assert (await server.call("POST", f"{path}/rerun")).status == 409
+    await server.work()
+    whole = await server.call("POST", f"{path}/rerun", {"note": "again"})
+    assert (whole.status, whole.json["rerun_of"], whole.json["note"]) == (201, run["id"], "again")
+    assert (whole.json["params"], whole.json["labels"]) == ({"x": 1}, {"k": "v"})
+    assert whole.headers["Location"].endswith(whole.json["id"])
+    part = await server.call("POST", f"{path}/retry", {"tasks": ["b"]}, Idempotency_Key="once")
+    assert (part.status, part.json["rerun_of"], part.json["queued"], part.json["waiting"]) == (201, run["id"], 1, 0)
+    again = await server.call("POST", f"{path}/retry", {"tasks": ["b"]}, Idempotency_Key="once")
+    assert again.json == part.json
+    found = await server.get(f"/workflow-runs/{part.json['id']}")
+    assert [(row["task"], row["status"]) for row in found["task_runs"]] == [("a", "success"), ("b", "queued")]
+    bodies: list[tuple[dict[str, Any], str]] = [
+        ({"tasks": ["b"], "whole": True}, "tasks"),
+        ({"version": 2}, "version"),
+        ({"version": "newest"}, "version"),
+        ({"tasks": ["zz"]}, "tasks[0]"),
+        ({"tasks": []}, "tasks"),
+    ]
+    for body, field in bodies:
+        refused = await server.call("POST", f"{path}/retry", body)
+        assert refused.status == 422, body
+        assert refused.json["errors"][0]["field"].startswith(field), refused.json
+    current = await server.call("POST", f"{path}/retry", {"whole": True, "version": "current"})
+    assert (current.status, current.json["queued"]) == (201, 1)

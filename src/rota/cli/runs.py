@@ -57,14 +57,30 @@ def cancel(client: Client, run_id: str, reason: str) -> None:
 
 @runs.command()
 @click.argument("run_id", metavar="RUN")
+@click.option("--task", "tasks", multiple=True, help="this task and everything below it; may be repeated")
+@click.option("--whole", is_flag=True, help="everything, in a new run")
+@click.option("--version", help="of the workflow: same (default), current, or a number")
+@click.option("--note", help="a word about why, for a new run")
 @WAIT_OPTION
 @with_client
-def retry(client: Client, run_id: str, is_waiting: bool) -> int:
-    """Try the failed tasks of a run again, and what depended on them."""
-    answer = client.post(f"/workflow-runs/{run_id}/retry", {"from_failed": True})
+def retry(
+    client: Client, run_id: str, tasks: tuple[str, ...], whole: bool, is_waiting: bool, **facts: str | None
+) -> int:
+    """Try the failed tasks of a run again, and what depended on them; or a part of it, or all.
+
+    What has succeeded is executed again in a new run.
+    """
+    version = facts["version"]
+    body = {
+        "tasks": list(tasks) or None,
+        "whole": whole,
+        "version": int(version) if version and version.isdecimal() else version,
+        "note": facts["note"],
+    }
+    answer = client.post(f"/workflow-runs/{run_id}/retry", {name: value for name, value in body.items() if value})
     if is_waiting:
-        return wait_for_run(client, run_id)
-    show(answer, f"run {run_id} goes on")
+        return wait_for_run(client, answer["id"])
+    show(answer, f"run {answer['id']} repeats {run_id}" if answer["rerun_of"] else f"run {run_id} goes on")
     return 0
 
 

@@ -12,7 +12,7 @@ from rota.engine.branches import explain_left_out
 from rota.engine.core import Core, Ended
 from rota.engine.gate import pass_gate
 from rota.engine.record import note_run, note_task
-from rota.store import releases, task_runs, workflow_runs
+from rota.store import failures, releases, task_runs, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT
 from rota.store.history import Change
@@ -131,10 +131,10 @@ async def _give_turns(transaction: Transaction, done: Sequence[Settled], wave: _
 
 async def _decide_outcomes(transaction: Transaction, runs: Sequence[Settled]) -> dict[str, str]:
     """Runs with failures or a request to cancel: the only ones whose task runs are looked at again."""
-    failures = await workflow_runs.count_failures(transaction, [run.id for run in runs])
+    found = await failures.count_failures(transaction, [run.id for run in runs])
     outcomes = {}
     for run in runs:
-        cancelled, unhandled = failures.get(run.id, (0, 0))
+        cancelled, unhandled = found.get(run.id, (0, 0))
         if run.is_cancelling and cancelled:
             outcomes[run.id] = "cancelled"
         else:

@@ -42,6 +42,7 @@ from rota.engine import (
     prune,
     reap,
     renew,
+    rerun,
     retry,
     review,
     submit,
@@ -59,6 +60,7 @@ from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
 from rota.engine.keys import CreatedKey
 from rota.engine.mark import Mark
+from rota.engine.rerun import Rerun, RerunReport
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
@@ -171,6 +173,14 @@ class Engine:
     async def retry_run(self, run_id: str, task_run_ids: Sequence[str] | None = None) -> RetryReport:
         """Tries the failed task runs of a run again, or those named."""
         return await self.database.transact(lambda tx: retry.retry_run(self._core, tx, run_id, task_run_ids))
+
+    async def retry_or_rerun(self, run_id: str, wanted: Rerun) -> RerunReport:
+        """Goes on in the same run where the states allow it, else makes a new one."""
+        return await self.database.transact(lambda tx: rerun.retry_or_rerun(self._core, tx, run_id, wanted))
+
+    async def rerun_run(self, run_id: str, wanted: Rerun) -> RerunReport:
+        """Repeats a run that has ended as a new one."""
+        return await self.database.transact(lambda tx: rerun.rerun_run(self._core, tx, run_id, wanted))
 
     async def retry_task_run(self, task_run_id: str) -> RetryReport:
         return await self.database.transact(lambda tx: retry.retry_task_run(self._core, tx, task_run_id))

@@ -10,10 +10,12 @@ from typing import Any
 from rota.domain.errors import Conflict, FieldError, InvalidInput, NotFound
 from rota.domain.run_labels import find_label_faults
 from rota.engine.advance import advance
-from rota.engine.core import Core, VersionDefinition
+from rota.engine.core import Core, Ended, VersionDefinition
 from rota.engine.params import Declaration, describe_run
 from rota.engine.record import note_run, note_task, record
-from rota.store import definitions, history, run_labels, schedules, task_runs, workflow_runs
+from rota.engine.retry import decide_again
+from rota.store import copies, definitions, history, run_labels, schedules, task_runs, workflow_runs
+from rota.store.copies import TakenOver
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT, WorkflowRow
 from rota.store.encoding import encode_json
@@ -38,6 +40,9 @@ class RunRequest:
     # Waits until the older open runs of its schedule have ended; `is_held_back`: there is such a run.
     is_serial: bool = False
     is_held_back: bool = False
+    # The run that it repeats; results taken over from it: for a task of the version, a task run.
+    rerun_of: str | None = None
+    copies: Mapping[str, str] = field(default_factory=dict)
     # Its end is looked at, whatever the workflow asks for.
     is_watched: bool = False
 
@@ -75,12 +80,14 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
                 continue
         versions[run_id] = version
         is_full = workflow.max_active_runs is not None and turns[workflow.id] <= 0
-        is_waiting = is_full or request.is_held_back
+        # A run that goes on from results starts at once, as a retry does.
+        is_waiting = (is_full or request.is_held_back) and not request.copies
         if workflow.max_active_runs is not None and not is_waiting:
             turns[workflow.id] -= 1
         new.append(_make_run(run_id, workflow, version, request, "pending" if is_waiting else "running"))
     created = await _create(transaction, new)
-    await _create_tasks(core, transaction, [run for run in new if run.id in created], versions)
+    taken_over = {run_id: request.copies for run_id, request in zip(ids, requests, strict=True) if request.copies}
+    await _create_tasks(core, transaction, [run for run in new if run.id in created], versions, taken_over)
     answers = {run.id: SubmittedRun(run.id, run.status) for run in new if run.id in created}
     return [answers.get(run_id) or SubmittedRun(None, refusal=refusals.get(run_id)) for run_id in ids]
 
@@ -138,6 +145,7 @@ def _make_run(
         params=dict(request.params),
         note=request.note,
         labels=request.labels,
+        rerun_of=request.rerun_of,
         is_limited=workflow.max_active_runs is not None,
         timeout_seconds=version.run_timeout_seconds,
         is_serial=request.is_serial,
@@ -160,26 +168,59 @@ def _list_labels(run: NewRun) -> Iterable[tuple[str, str]]:
 
 
 async def _create_tasks(
-    core: Core, transaction: Transaction, runs: Sequence[NewRun], versions: Mapping[str, VersionDefinition]
+    core: Core,
+    transaction: Transaction,
+    runs: Sequence[NewRun],
+    versions: Mapping[str, VersionDefinition],
+    taken_over: Mapping[str, Mapping[str, str]],
 ) -> None:
     ids = iter(core.new_ids(sum(run.task_count for run in runs)))
     rows: list[tuple[str, str, str]] = []
     changes: list[history.Change] = []
     ready: list[str] = []
+    pairs: list[tuple[str, str]] = []
     for run in runs:
         version = versions[run.id]
+        copied = taken_over.get(run.id, {})
         changes.append(note_run(run.id, run.namespace, None, run.status, {"trigger": run.trigger}))
         for task_id in version.task_ids:
             task_run_id = next(ids)
             rows.append((task_run_id, run.id, task_id))
-            if run.status == "running" and task_id in version.first_task_ids:
+            if task_id in copied:
+                pairs.append((task_run_id, copied[task_id]))
+            elif run.status == "running" and task_id in version.first_task_ids:
                 changes.append(note_task(task_run_id, run.id, run.namespace, "pending", "queued"))
                 ready += [task_run_id] if task_id in version.gated_task_ids else []
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
         await task_runs.create_task_runs(transaction, rows[start : start + ROWS_PER_STATEMENT])
-    if ready:
+    if pairs:
+        changes += await _take_over(core, transaction, [run for run in runs if run.id in taken_over], pairs, ready)
+    elif ready:
         changes += await advance(core, transaction, [], ready)
     for start in range(0, len(changes), ROWS_PER_STATEMENT):
         await record(core, transaction, changes[start : start + ROWS_PER_STATEMENT])
     if runs:
         transaction.wake(Topic.QUEUE)
+
+
+async def _take_over(
+    core: Core, transaction: Transaction, runs: Sequence[NewRun], pairs: Sequence[tuple[str, str]], ready: Sequence[str]
+) -> list[history.Change]:
+    """Gives new task runs the results of older ones, and decides what is left from there."""
+    taken: list[TakenOver] = []
+    for start in range(0, len(pairs), ROWS_PER_STATEMENT):
+        taken += await copies.take_over(transaction, pairs[start : start + ROWS_PER_STATEMENT])
+    sources = dict(pairs)
+    changes = [
+        note_task(row.id, row.run_id, row.namespace, "pending", row.status, {"taken_over_from": sources[row.id]})
+        for row in taken
+    ]
+    # What waits is counted from scratch, so these ends are counted for the runs alone.
+    ended = [Ended(row.run_id, row.task_id, row.status, 0, row.is_teardown) for row in taken]
+    ready = list(ready)
+    for run in runs:
+        decided = await decide_again(core, transaction, run)
+        changes += decided.changes
+        ended += decided.ended
+        ready += decided.ready
+    return changes + await advance(core, transaction, ended, ready)

@@ -255,6 +255,17 @@ async def read_content_hash(transaction: Transaction, version_id: str) -> str | 
     return row.content_hash if row else None
 
 
+_BY_NUMBER = select(_v.id).where(
+    _v.workflow_id == bindparam("owner", type_=Id()), _v.number == bindparam("wanted_number", type_=Integer())
+)
+
+
+async def find_version_id(transaction: Transaction, workflow_id: str, number: int) -> str | None:
+    """The id of a version by its number."""
+    row = await transaction.row(_BY_NUMBER, {"owner": workflow_id, "wanted_number": number})
+    return str(row.id) if row else None
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRow:
     """A task of a version, as stored."""

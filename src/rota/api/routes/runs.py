@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
 from rota.api import views
 from rota.api.answers import PageQuery, answer, answer_page, read_states
-from rota.api.context import Api, Caller, Context, Namespace
+from rota.api.context import Caller, Context, Namespace
+from rota.api.idempotency import OnlyOnce
 from rota.api.lookup import require_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
@@ -19,6 +20,7 @@ from rota.api.schemas.runs import (
     Cancelled,
     Change,
     Explanation,
+    RerunBody,
     Retried,
     RetryBody,
     Run,
@@ -29,6 +31,7 @@ from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.states import RunState, name_state
 from rota.engine.annotate import Annotation
+from rota.engine.rerun import Rerun
 from rota.store.reads import runs
 from rota.store.reads.runs import HistoryFilter, RunFilter
 
@@ -84,29 +87,58 @@ async def cancel_run(api: Context, namespace: Namespace, run_id: str, body: Canc
     return answer(Cancelled(id=row.id, status=after.status, stopped=report.stopped, asked=report.asked))
 
 
-@router.post("/{run_id}/retry", response_model=Retried)
+@router.post("/{run_id}/retry", response_model=Retried, responses={201: {"model": Retried}})
 @needs(Permission.OPERATE)
-async def retry_run(api: Context, namespace: Namespace, run_id: str, body: RetryBody | None = None) -> Response:
-    """Tries what failed again, and with it what had given up because of that."""
-    row = await require_run(api, namespace, run_id)
-    names = body.tasks if body else None
-    chosen = None if names is None else await _find_task_runs(api, row.id, names)
-    report = await api.engine.retry_run(row.id, chosen)
-    after = await require_run(api, namespace, row.id)
-    return answer(Retried(id=row.id, status=after.status, queued=report.queued, waiting=report.waiting))
+async def retry_run(
+    api: Context, namespace: Namespace, run_id: str, once: OnlyOnce, body: RetryBody | None = None
+) -> Response:
+    """Tries what failed again, and with it what had given up because of that. What is final in this run is executed
+    again in a new one (201)."""
+
+    async def retry() -> Response:
+        row = await require_run(api, namespace, run_id)
+        wanted = _read_rerun(body or RetryBody())
+        report = await api.engine.retry_or_rerun(row.id, wanted)
+        after = await require_run(api, namespace, report.run_id)
+        retried = Retried(
+            id=after.id,
+            rerun_of=row.id if report.is_new else None,
+            status=after.status,
+            queued=report.queued,
+            waiting=report.waiting,
+        )
+        return answer(retried, 201, _locate(after.id)) if report.is_new else answer(retried)
+
+    return await once(retry)
 
 
-async def _find_task_runs(api: Api, run_id: str, names: list[str]) -> list[str]:
-    rows = await api.database.read(lambda tx: runs.read_task_runs_of(tx, run_id))
-    known = {row.task for row in rows}
-    errors = [
-        FieldError(f"tasks[{index}]", f"the run has no task {name!r}")
-        for index, name in enumerate(names)
-        if name not in known
-    ]
-    if errors:
-        raise InvalidInput.of(errors)
-    return [row.id for row in rows if row.task in names]
+@router.post("/{run_id}/rerun", status_code=201, response_model=Run)
+@needs(Permission.OPERATE)
+async def rerun_run(
+    api: Context, namespace: Namespace, run_id: str, once: OnlyOnce, body: RerunBody | None = None
+) -> Response:
+    """Repeats a run that has ended, or a part of it, as a new run with the same logical date and parameters."""
+
+    async def rerun() -> Response:
+        row = await require_run(api, namespace, run_id)
+        report = await api.engine.rerun_run(row.id, _read_rerun(body or RerunBody()))
+        return answer(views.make_run(await require_run(api, namespace, report.run_id)), 201, _locate(report.run_id))
+
+    return await once(rerun)
+
+
+def _locate(run_id: str) -> dict[str, str]:
+    return {"Location": f"/api/v1/workflow-runs/{run_id}"}
+
+
+def _read_rerun(body: RerunBody) -> Rerun:
+    is_whole = isinstance(body, RetryBody) and body.whole
+    if is_whole and body.tasks is not None:
+        raise InvalidInput.of([FieldError("tasks", "the whole run was asked for: send either tasks or whole")])
+    if body.tasks is not None:
+        return Rerun("tasks", tuple(dict.fromkeys(body.tasks)), body.version, body.note)
+    part: Literal["whole", "unfinished"] = "unfinished" if body.from_failed and not is_whole else "whole"
+    return Rerun(part, (), body.version, body.note)
 
 
 @router.get("/{run_id}/history", response_model=Page[Change])

@@ -10,6 +10,10 @@ from pydantic import BeforeValidator, Field
 from rota.api.schemas.base import Body, Questions, Shape
 
 LongText = Annotated[str, Field(max_length=10_000)]
+VersionWish = Annotated[
+    Literal["same", "current"] | Annotated[int, Field(ge=1, le=2**31 - 1)],
+    Field(description="The version of the workflow: that of the run, the current one, or a number."),
+]
 ManyNames = Annotated[list[Annotated[str, Field(max_length=200)]], Field(min_length=1, max_length=500)]
 
 
@@ -33,11 +37,20 @@ class CancelBody(Body):
     reason: LongText = ""
 
 
-class RetryBody(Body):
-    """Which task runs to try again: all that failed, or those named."""
+class RerunBody(Body):
+    """What is to be executed again, in a new run: everything, unless a part is asked for."""
+
+    tasks: ManyNames | None = Field(default=None, description="These and everything below them.")
+    from_failed: bool = Field(default=False, description="What has not been done, and everything below that.")
+    version: VersionWish = "same"
+    note: LongText = ""
+
+
+class RetryBody(RerunBody):
+    """What to try again: all that failed, the named tasks and everything below them, or the whole run."""
 
     from_failed: bool = True
-    tasks: ManyNames | None = None
+    whole: bool = False
 
 
 class MarkBody(Body):
@@ -179,7 +192,10 @@ class Cancelled(Shape):
 
 
 class Retried(Shape):
+    """The run that executes it again: the same one, or a new one."""
+
     id: str
+    rerun_of: str | None = Field(default=None, description="The run that it repeats, if it is a new one.")
     status: str
     queued: int
     waiting: int
