@@ -17,6 +17,7 @@ from rota.store.reads.pages import Listing, PageRequest
 
 JSON = "application/json"
 Item = TypeVar("Item", bound=BaseModel)
+MAX_SEQUENCE = 2**62
 
 
 def answer(shape: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -47,6 +48,15 @@ def decode_cursor(cursor: str) -> str:
     if not is_uuid(after):
         raise InvalidInput.of([FieldError("cursor", "is not one that a list has answered: send it as it was given")])
     return after
+
+
+def read_sequence(cursor: str | None) -> int:
+    """The `seq` before which to go on; without a cursor the end of all."""
+    if cursor is None:
+        return MAX_SEQUENCE
+    if not cursor.isdecimal() or int(cursor) > MAX_SEQUENCE:
+        raise InvalidInput.of([FieldError("cursor", "is not one that a list has answered: send it as it was given")])
+    return int(cursor)
 
 
 async def read_page_request(

@@ -28,6 +28,7 @@ from rota.api.routes import (
     pages,
     pools,
     runs,
+    schedules,
     service,
     task_runs,
     tasks,
@@ -40,7 +41,10 @@ from rota.store.database import Database
 
 PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
-PARTS = (protocol, single, workflows, tasks, runs, task_runs, approvals, jobs, workers, pools, keys, history, service)
+PARTS = (
+    *(protocol, single, workflows, tasks, schedules, runs, task_runs, approvals, jobs),
+    *(workers, pools, keys, history, service),
+)
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rota.api.access import require_namespace
 from rota.api.context import Api
+from rota.domain.errors import Conflict
 from rota.domain.schedule import SCHEDULE_FIELDS
 from rota.domain.spec import WorkflowSpec
 from rota.domain.spec_parse import parse_workflow
@@ -59,6 +60,16 @@ def _write_bare(found: WorkflowRow, rules: list[dict[str, Any]]) -> dict[str, An
     return workflow_to_dict(parse_workflow(data, now=None, allow_empty=True))
 
 
+async def remove_schedule(api: Api, found: WorkflowRow, schedule_id: str) -> None:
+    """Saves the definition without one of its schedules; refused if somebody else changes it meanwhile."""
+    if found.kind == "job":
+        raise Conflict(f"it is the schedule of a job: pause it, or delete the job (DELETE /jobs/{found.id})")
+    rows = await api.database.read(lambda tx: schedules.read_schedules(tx, found.id))
+    rules = [row.spec for row in rows if row.id != schedule_id]
+    if len(rules) < len(rows):
+        await change(api, found, {"schedules": rules})
+
+
 async def change(
     api: Api, found: WorkflowRow, fields: Mapping[str, Any], *, expected_version: int | None = None
 ) -> None:
@@ -66,6 +77,8 @@ async def change(
     current = await read_current(api, found)
     if _RULE_FIELDS.intersection(fields):
         current.pop("schedules", None)
+    elif "schedules" in fields:
+        current = {name: value for name, value in current.items() if name not in _RULE_FIELDS}
     spec = parse({**current, **fields}, found.namespace, now=await api.read_time())
     expected = found.version if expected_version is None else expected_version
     await api.engine.apply_workflow(spec, expected_version=expected)

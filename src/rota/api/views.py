@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rota.api.schemas.definitions import Schedule, Task, Version, Workflow
+from rota.api.schemas.definitions import Task, Version, Workflow
 from rota.api.schemas.jobs import Job, JobExecution, JobRun, JobStatus
 from rota.api.schemas.runs import Attempt, Explanation, Run, TaskRun
+from rota.api.schemas.schedules import ListedSchedule, Schedule
 from rota.domain.spec_task import task_from_dict
 from rota.engine import explain
 from rota.store.schedules import ScheduleRow
@@ -24,15 +25,17 @@ def make_workflow(row: Any) -> Workflow:
 
 
 def make_schedule(row: ScheduleRow) -> Schedule:
-    return Schedule(
-        id=row.id,
-        workflow_id=row.workflow_id,
-        position=row.position,
-        is_active=row.is_active,
-        definition=row.spec,
-        cursor_at=row.cursor_at,
-        next_run_at=row.next_due_at,
-    )
+    return Schedule(**_describe_schedule(row))
+
+
+def make_listed_schedule(row: Any) -> ListedSchedule:
+    """A schedule that was read with the name of its workflow."""
+    return ListedSchedule(**_describe_schedule(row), workflow=row.workflow)
+
+
+def _describe_schedule(row: Any) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in Schedule.model_fields if name not in ("definition", "next_run_at")}
+    return fields | {"definition": row.spec, "next_run_at": row.next_due_at}
 
 
 def make_version(row: Any) -> Version:

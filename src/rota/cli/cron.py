@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from rota.cli.options import json_option, show, write_table
-from rota.domain.schedule import ScheduleSpec, parse_schedule
-from rota.domain.schedule_plan import preview
+from rota.domain.schedule_preview import preview_rule
 
 DST_GAP = click.Choice(("after", "skip", "before"))
 DST_OVERLAP = click.Choice(("first", "second", "both"))
@@ -28,19 +27,13 @@ def cron(expression: str, count: int, start: datetime | None, **fields: Any) -> 
 
     Put the expression in quotes: rota cron "0 2 * * MON-FRI" --tz Europe/Riga
     """
-    anchor = datetime.now(UTC).replace(microsecond=0) if start is None else start.replace(tzinfo=UTC)
-    # The moment asked for may fire itself; what would have fired by now has done so.
-    begin = anchor + timedelta(microseconds=1) if start is None else anchor
-    spec = _read(expression, fields, anchor)
-    fires = preview(spec, seed=expression, anchor=anchor, start=begin, count=count)
+    is_interval = expression.strip().lower().removeprefix("@").startswith("every")
+    rule = {"interval" if is_interval else "cron": expression, **fields, "count": count}
+    if start is not None:
+        rule["from"] = start.replace(tzinfo=UTC)
+    fires = preview_rule(rule, now=datetime.now(UTC).replace(microsecond=0))
     rows = [{"at": _write(fire.at), "local": fire.local, "note": fire.note or ""} for fire in fires]
     show({"items": rows}, lambda: write_table(rows, ("local", ("utc", "at"), "note"), empty="never again"))
-
-
-def _read(expression: str, fields: dict[str, Any], now: datetime) -> ScheduleSpec:
-    is_interval = expression.strip().lower().removeprefix("@").startswith("every")
-    word = "interval" if is_interval else "schedule_cron"
-    return parse_schedule({word: expression, **fields}, now=now)
 
 
 def _write(moment: datetime) -> str:

@@ -41,6 +41,7 @@ COMMANDS = (
     Entry("node", "rota.cli.serve:node", "Start API and scheduler in one process."),
     Entry("worker", "rota.cli.worker:worker", "Start a worker for a server elsewhere, or list the workers."),
     Entry("workflow", "rota.cli.workflow:workflow", "List, show, trigger, pause and unpause workflows."),
+    Entry("schedule", "rota.cli.schedule:schedule", "List, pause, unpause and explain schedules."),
     Entry("runs", "rota.cli.runs:runs", "List, show, cancel, retry and explain runs."),
     Entry("run-list", "rota.cli.runs:list_runs", "List runs (as `rota runs list`)."),
     Entry("logs", "rota.cli.runs:show_logs", "Print what the tasks of a run wrote."),

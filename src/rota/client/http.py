@@ -86,6 +86,9 @@ class Client:
     def put(self, path: str, body: object) -> Any:
         return self._send("PUT", path, body=body).read_json()
 
+    def patch(self, path: str, body: object) -> Any:
+        return self._send("PATCH", path, body=body).read_json()
+
     def delete(self, path: str) -> Any:
         return self._send("DELETE", path).read_json()
 

@@ -211,7 +211,9 @@ async def explain_schedule(core: Core, transaction: Transaction, schedule_id: st
     if tick is not None:
         details["last_run"] = {"id": tick.id, "status": tick.status, "logical_date": tick.logical_date}
     if not row.is_active:
-        return Explanation("paused", "paused", "its workflow is paused: unpause it", details=details)
+        why = f" ({row.paused_reason})" if row.paused_reason else ""
+        sentence = f"it is paused{why}: unpause it" if row.is_paused else "its workflow is paused: unpause it"
+        return Explanation("paused", "paused", sentence, details=details)
     if row.next_due_at is None:
         return Explanation("finished", "finished", "its rule has no further tick", details=details)
     return Explanation(

@@ -1,4 +1,4 @@
-"""What belongs to one workflow: its tasks, versions and schedules."""
+"""What belongs to one workflow: its tasks and versions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from rota.api import definition, views
 from rota.api.answers import PageQuery, answer, answer_page
 from rota.api.context import Api, Context, Namespace
 from rota.api.idempotency import OnlyOnce
-from rota.api.lookup import read_id, require_workflow
+from rota.api.lookup import require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.base import Page
-from rota.api.schemas.definitions import Schedules, Task, TaskDefinition, Tasks, Version, VersionDetail
-from rota.api.schemas.runs import Explanation
+from rota.api.schemas.definitions import Task, TaskDefinition, Tasks, Version, VersionDetail
 from rota.domain.access import Permission
 from rota.domain.errors import NotFound
-from rota.store import schedules
 from rota.store.reads import workflows
 
 router = APIRouter(tags=["workflows"], route_class=LimitedRoute)
@@ -71,23 +69,3 @@ async def read_version(api: Context, namespace: Namespace, workflow: str, number
     if row is None:
         raise NotFound(f"workflow {found.name} has no version {number}: the current one is {found.current_version}")
     return answer(VersionDetail(**views.make_version(row).model_dump(), definition=row.spec))
-
-
-@router.get("/workflows/{workflow}/schedules", response_model=Schedules)
-@needs(Permission.VIEW)
-async def list_schedules(api: Context, namespace: Namespace, workflow: str) -> Response:
-    """The schedules of a workflow."""
-    found = await require_workflow(api, namespace, workflow)
-    rows = await api.database.read(lambda tx: schedules.read_schedules(tx, found.id))
-    return answer(Schedules(items=[views.make_schedule(row) for row in rows], total=len(rows)))
-
-
-@router.get("/schedules/{schedule_id}/explain", response_model=Explanation)
-@needs(Permission.VIEW)
-async def explain_schedule(api: Context, namespace: Namespace, schedule_id: str) -> Response:
-    """Why a schedule does not fire."""
-    wanted = read_id(schedule_id, "schedule")
-    row = await api.database.read(lambda tx: schedules.find_schedule(tx, wanted))
-    if row is None or row.namespace != namespace:
-        raise NotFound(f"there is no schedule {schedule_id}")
-    return answer(views.make_explanation(await api.engine.explain_schedule(wanted)))

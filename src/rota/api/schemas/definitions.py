@@ -1,4 +1,4 @@
-"""Workflows, their tasks, versions and schedules; pools."""
+"""Workflows, their tasks, and versions; pools."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import Body as FromBody
 from pydantic import Field, WithJsonSchema
 
 from rota.api.schemas.base import Body, FieldFault, Shape
+from rota.api.schemas.schedules import Schedule
 from rota.domain.job import JOB_FIELDS
 from rota.domain.job_bulk import MOST_JOBS
 from rota.domain.spec_parse import WORKFLOW_FIELDS
@@ -133,18 +134,6 @@ class Workflow(Shape):
     updated_at: datetime
 
 
-class Schedule(Shape):
-    """A rule that creates runs."""
-
-    id: str
-    workflow_id: str
-    position: int
-    is_active: bool
-    definition: dict[str, Any]
-    cursor_at: datetime = Field(description="The last moment that has been decided.")
-    next_run_at: datetime | None
-
-
 class WorkflowDetail(Workflow):
     """A workflow with its definition, which can be sent back by PUT."""
 
@@ -178,12 +167,6 @@ class Task(Shape):
 
 class Tasks(Shape):
     items: list[Task]
-    total: int
-    next_cursor: None = None
-
-
-class Schedules(Shape):
-    items: list[Schedule]
     total: int
     next_cursor: None = None
 

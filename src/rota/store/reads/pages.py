@@ -47,6 +47,15 @@ async def read_page(
     return Listing(rows, total, str(rows[-1].id) if is_more else None)
 
 
+async def read_ordered(
+    transaction: Transaction, statement: Select[Any], order: Sequence[ColumnElement[Any]], page: PageRequest
+) -> Listing:
+    """One page of `statement` in an order of its own, by offset."""
+    total = await _count(transaction, statement)
+    rows = await transaction.rows(statement.order_by(*order).limit(page.limit).offset(page.offset))
+    return Listing(rows, total)
+
+
 async def _count(transaction: Transaction, statement: Select[Any]) -> int | None:
     found = statement.with_only_columns(literal(1), maintain_column_froms=True).limit(COUNT_LIMIT + 1).subquery()
     row = await transaction.row(select(func.count()).select_from(found))
