@@ -52,7 +52,7 @@ async def find_faults(database: Database, workflow_ids: Iterable[str] | None = N
         faults += _check_branches(snapshot, run, rows)
         for row in rows:
             faults += _check_task_run(snapshot, run, row, rows)
-    return faults + list(_check_turns(snapshot))
+    return faults + list(_check_turns(snapshot)) + list(_check_keys(snapshot))
 
 
 async def _take(transaction: Transaction, wanted: set[str] | None) -> Snapshot:
@@ -134,6 +134,11 @@ def _check_task_run(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any])
     name = f"task run {snapshot.tasks[row.task_id].name} ({row.status}) of run {run.id}"
     if row.status == "pending":
         yield from (f"{name}: {fault}" for fault in _check_waiting(snapshot, run, row, rows))
+    is_waiting_for_key = row.status == "queued" and row.key_state in ("new", "waiting")
+    if row.status == "queued" and is_waiting_for_key != (row.lane_id == 0):
+        yield f"{name} is {row.key_state} for its key and lies in lane {row.lane_id}"
+    if row.status == "running" and row.concurrency_key is not None and row.key_state != "held":
+        yield f"{name} runs and does not hold its key"
     if row.status == "queued" and (row.claim_rank is None or run.status != "running"):
         yield f"{name} cannot be claimed"
     is_leased = row.lease_expires_at is not None and row.worker_id and row.incarnation
@@ -156,9 +161,9 @@ def _is_in_row(snapshot: Snapshot, row: Any) -> bool:
     last = next(iter(_moves(snapshot, row)[-1:]), None)
     if last is not None and (last.metadata or {}).get("is_marked"):
         return bool(row.status == "failed" and last.old_state == "running")
-    if row.status == "cancelled":
+    if row.status in ("cancelled", "failed"):
         return bool(_moves(snapshot, row)[-1].old_state == "running")
-    return row.status in ("running", "success", "failed", "skipped") and row.attempt > 0
+    return row.status in ("running", "success", "skipped") and row.attempt > 0
 
 
 def _check_waiting(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any]) -> Iterator[str]:
@@ -186,6 +191,15 @@ def _check_history(snapshot: Snapshot, row: Any, first: str | None, table: Any, 
         state = entry.new_state
     if state != row.status:
         yield f"history of {row.id} ends with {state}, and it is {row.status}"
+
+
+def _check_keys(snapshot: Snapshot) -> Iterator[str]:
+    """Whoever waits for a key waits for somebody who holds it."""
+    held = {(row.namespace, row.concurrency_key) for row in snapshot.task_runs if row.key_state == "held"}
+    waiting = [row for row in snapshot.task_runs if row.status == "queued" and row.key_state == "waiting"]
+    for row in waiting:
+        if (row.namespace, row.concurrency_key) not in held:
+            yield f"task run {row.id} waits for key {row.concurrency_key}, which nobody holds"
 
 
 def _check_turns(snapshot: Snapshot) -> Iterator[str]:

@@ -208,6 +208,8 @@ async def settle(stage: Stage) -> None:
         stage.clock.advance(LEASE_SECONDS + 1)
         await stage.engine.renew(worker, [])
         await stage.engine.release_due()
+        await stage.engine.settle_keys()
+        await stage.engine.expire_waiting()
         await stage.engine.reap_attempts()
         await stage.engine.reap_runs()
         if not await stage.work(worker) and not await stage.rows(open_runs):

@@ -56,6 +56,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     await _pass_gates(stage)
     await _branch(stage)
     await _overlap(stage)
+    await _queue_for_keys(stage)
     await engine.find_next_due()
     stage.clock.advance(600)
     await engine.reap_runs()
@@ -148,6 +149,21 @@ async def _branch(stage: Stage) -> None:
         await stage.finish(worker, [item], "failed" if item.task == "other" else "success", output="a")
     await stage.engine.retry_run(run_id)
     await stage.work(worker)
+
+
+async def _queue_for_keys(stage: Stage) -> None:
+    """Keys that are given out, passed on and left behind, and waiting that takes too long."""
+    workflow_id = await stage.define(
+        task("a", concurrency_key="{{ ds }}", queue_timeout_seconds=5), name="keyed", max_active_runs=0
+    )
+    runs = [await stage.submit(workflow_id) for _ in range(4)]
+    assert await stage.engine.settle_keys() == 4
+    worker = await stage.register()
+    await stage.finish(worker, await stage.claim(worker), "success")
+    await stage.engine.explain_task_run(await stage.task_run_id(runs[3], "a"))
+    await stage.engine.cancel_run(runs[1])
+    stage.clock.advance(5)
+    assert await stage.engine.expire_waiting() == 2
 
 
 async def _load(stage: Stage) -> None:

@@ -83,7 +83,7 @@ class TaskSpec:
     @property
     def is_gated(self) -> bool:
         """Whether the engine looks at the task, when it is ready, before a worker may have it."""
-        conditions = (self.when, self.map_over, self.concurrency_key)
+        conditions = (self.when, self.map_over, self.concurrency_key, self.queue_timeout_seconds)
         return self.kind not in WORKER_KINDS or any(condition is not None for condition in conditions)
 
 

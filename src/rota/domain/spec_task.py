@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.domain.retry import RetryPolicy
 from rota.domain.rules import TriggerRule
-from rota.domain.spec import ACTION_FIELDS, TaskKind, TaskSpec, choose_output, choose_trigger_rule
+from rota.domain.spec import ACTION_FIELDS, WORKER_KINDS, TaskKind, TaskSpec, choose_output, choose_trigger_rule
 from rota.domain.spec_action import KIND_FIELDS, read_action
 from rota.domain.spec_names import (
     check_identifier,
@@ -71,6 +71,8 @@ def read_task(task: Reader) -> TaskSpec | None:
     }
     fields |= _read_order(task) | _read_bounds(task) | _read_place(task)
     _check_branch(task, fields, kind, is_branch=is_branch)
+    if action and kind not in WORKER_KINDS and task.has("concurrency_key"):
+        task.report("concurrency_key", f"a {kind} task runs without a worker: give the key to tasks that do the work")
     if name is None or action is None:
         return None
     return TaskSpec(name=name, kind=kind, action=action[1], is_branch=is_branch, is_teardown=is_teardown, **fields)

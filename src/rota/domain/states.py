@@ -46,6 +46,17 @@ class Holder(StrEnum):
     APPROVAL = "approval"
 
 
+class KeyState(StrEnum):
+    """How a task run stands to its concurrency key."""
+
+    # Nobody has looked yet whether the key is free.
+    NEW = "new"
+    # Somebody holds it, and passes it on.
+    WAITING = "waiting"
+    HELD = "held"
+    RELEASED = "released"
+
+
 @dataclass(frozen=True, slots=True)
 class StateFacts:
     """What a state means to a reader: is the work over, in which colour is it shown, and why is it so."""

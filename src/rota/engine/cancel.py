@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,12 @@ from rota.domain.errors import Conflict, NotFound
 from rota.domain.states import Holder
 from rota.engine.advance import advance
 from rota.engine.core import Core, Ended
+from rota.engine.queueing import free_keys
 from rota.engine.record import note_run, note_task, record
 from rota.store import interventions, outcomes, task_runs, workflow_runs
 from rota.store.database import Transaction
 from rota.store.encoding import clean_text
+from rota.store.interventions import Stopped
 from rota.store.wakeups import Topic
 
 
@@ -40,7 +43,7 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
     touched = [row for row in open_rows if not row.is_teardown]
     waiting = [(row.id, row.status) for row in touched if _stops_at_once(row)]
     running = [row.id for row in touched if not _stops_at_once(row)]
-    stopped = await interventions.stop_waiting(transaction, waiting) if waiting else []
+    stopped = await _stop(transaction, waiting) if waiting else []
     asked = await interventions.ask_running(transaction, running) if running else 0
     if run.status == "pending":
         clean_up = await task_runs.queue_first_tasks(transaction, [run_id])
@@ -59,6 +62,13 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
     if asked:
         transaction.wake(Topic.ORDERS)
     return CancelReport(len(stopped), asked)
+
+
+async def _stop(transaction: Transaction, waiting: Sequence[tuple[str, str]]) -> list[Stopped]:
+    """Cancels what no worker has; the keys that it held go to others."""
+    stopped = await interventions.stop_waiting(transaction, waiting)
+    await free_keys(transaction, stopped)
+    return stopped
 
 
 def _stops_at_once(row: Any) -> bool:
@@ -92,7 +102,7 @@ async def cancel_task_run(core: Core, transaction: Transaction, task_run_id: str
         asked = await interventions.ask_running(transaction, [task_run_id])
         transaction.wake(Topic.ORDERS)
         return CancelReport(0, asked)
-    stopped = await interventions.stop_waiting(transaction, [(row.id, row.status)])
+    stopped = await _stop(transaction, [(row.id, row.status)])
     details = {"reason": clean_text(reason)} if reason else None
     changes = [
         note_task(item.id, standing.run_id, standing.namespace, item.old_status, "cancelled", details)

@@ -16,6 +16,7 @@ from rota.store import claims
 from rota.store.claims import Claimed, ReadyLane
 from rota.store.database import Transaction
 from rota.store.history import Change
+from rota.store.lanes import FIRST_LANE
 from rota.store.outcomes import Outcome
 
 # A lane may hold less than its quota: what is left of the demand is taken from other lanes in further rounds.
@@ -109,7 +110,7 @@ async def _walk_lanes(core: Core, transaction: Transaction) -> list[ReadyLane]:
     ready = await claims.find_ready_lanes(transaction, first_lane=core.first_lane, limit=limit)
     if len(ready) == limit:
         core.first_lane = ready[-1].lane_id + 1
-    elif core.first_lane:
-        ready += await claims.find_ready_lanes(transaction, first_lane=0, limit=limit - len(ready))
-        core.first_lane = 0
+    elif core.first_lane > FIRST_LANE:
+        ready += await claims.find_ready_lanes(transaction, first_lane=FIRST_LANE, limit=limit - len(ready))
+        core.first_lane = FIRST_LANE
     return list({lane.lane_id: lane for lane in ready}.values())

@@ -15,6 +15,7 @@ from rota.engine.advance import advance
 from rota.engine.branches import Choice, read_choices
 from rota.engine.core import MAX_ATTEMPT, Core, Ended, TaskDefinition, can_exist
 from rota.engine.gate import find_started_again
+from rota.engine.queueing import pass_keys_on
 from rota.engine.record import note_task, record
 from rota.store import attempts, outcomes
 from rota.store.database import Transaction
@@ -243,6 +244,7 @@ async def finish(core: Core, transaction: Transaction, decided: Sequence[Outcome
     landed, decided, left_out = await _land(core, transaction, decided)
     if not landed:
         return landed
+    await pass_keys_on(core, transaction, landed)
     ready = await find_started_again(core, transaction, [row for row in landed if row.status == "queued"])
     by_key = {(outcome.task_run_id, outcome.attempt, outcome.incarnation): outcome for outcome in decided}
     pairs = [(row, by_key[row.id, row.attempt, row.incarnation]) for row in landed]

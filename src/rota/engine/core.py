@@ -14,17 +14,17 @@ from rota.domain.fork import Fork
 from rota.domain.ids import is_uuid, make_uuid7
 from rota.domain.schedule import ScheduleSpec, parse_schedule
 from rota.domain.share import FairShare
-from rota.domain.spec import TaskSpec
+from rota.domain.spec import WORKER_KINDS, TaskSpec
 from rota.domain.spec_task import task_from_dict
 from rota.engine.expressions import Expression, compile_expression
 from rota.engine.params import Declaration, declare
-from rota.engine.templates import TaskTemplate, compile_task
+from rota.engine.templates import KEY_FIELD, TaskTemplate, compile_fields, compile_task
 from rota.engine.watch import Watch
 from rota.store import definitions, lanes, workers, workflow_runs
 from rota.store.database import Database, Transaction
 from rota.store.gates import DueRow, ReadyRow
 from rota.store.history import Change
-from rota.store.lanes import Lane
+from rota.store.lanes import FIRST_LANE, Lane
 from rota.store.outcomes import Outcome
 from rota.store.schedules import ScheduleRow
 from rota.store.workflow_runs import RunFacts
@@ -102,6 +102,18 @@ class TaskDefinition:
         """Its `when`, ready to be evaluated."""
         when = self.document.get("when")
         return None if when is None else compile_expression(when)
+
+    @cached_property
+    def key(self) -> TaskTemplate | None:
+        """Its concurrency key, if it has one."""
+        if KEY_FIELD not in self.document:
+            return None
+        return compile_fields(self.document, (KEY_FIELD,)) or TaskTemplate({}, frozenset())
+
+    @property
+    def has_gate_again(self) -> bool:
+        """Whether the engine looks at each of its tries, not only at the first."""
+        return self.kind not in WORKER_KINDS or KEY_FIELD in self.document or "queue_timeout_seconds" in self.document
 
     @cached_property
     def template(self) -> TaskTemplate | None:
@@ -211,7 +223,7 @@ class Core:
     # By holder.
     due_handlers: Mapping[str, DueHandler] = field(default_factory=dict)
     share: FairShare = field(default_factory=FairShare)
-    first_lane: int = 0
+    first_lane: int = FIRST_LANE
 
     def new_ids(self, count: int) -> list[str]:
         """Fresh identifiers in ascending order, and after all that this process made earlier than this millisecond."""

@@ -40,6 +40,7 @@ from rota.engine import (
     keys,
     mark,
     prune,
+    queueing,
     reap,
     renew,
     rerun,
@@ -65,7 +66,7 @@ from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
 from rota.observability.metrics import Metrics
-from rota.store import gates, outcomes, schedules
+from rota.store import concurrency, expiry, gates, outcomes, schedules
 from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
 from rota.store.wakeups import Topic
@@ -308,6 +309,14 @@ class Engine:
         """Does what is due for one batch of the task runs that the engine holds itself."""
         return await self.database.transact(lambda tx: held.serve_due(self._core, tx))
 
+    async def settle_keys(self) -> int:
+        """Gives out one batch of free concurrency keys."""
+        return await self.database.transact(lambda tx: queueing.settle_keys(self._core, tx))
+
+    async def expire_waiting(self) -> int:
+        """Fails one batch of task runs that have waited for a worker for too long."""
+        return await self.database.transact(lambda tx: reap.expire_waiting(self._core, tx))
+
     async def reap_attempts(self) -> int:
         """Takes one batch of attempts away from workers whose leases have run out."""
         return await self.database.transact(lambda tx: reap.reap_attempts(self._core, tx))
@@ -334,13 +343,16 @@ class Engine:
         return await self.database.transact(lambda tx: prune.prune(self._core, tx, retention_seconds))
 
     async def find_next_due(self) -> tuple[datetime | None, datetime]:
-        """When a schedule, a retry or something that the engine holds is due next, and the database's time now."""
+        """When something is due next that the engine has to do by itself, and the database's time now."""
 
         async def find(transaction: Transaction) -> tuple[datetime | None, datetime]:
             fire_at, now = await schedules.read_next_due(transaction)
             retry_at, _now = await outcomes.read_next_due(transaction)
             held_at = await gates.read_next_due(transaction)
-            moments = [moment for moment in (fire_at, retry_at, held_at) if moment is not None]
+            expiry_at = await expiry.read_next_due(transaction)
+            keys_at = await concurrency.read_next_due(transaction)
+            known = (fire_at, retry_at, held_at, expiry_at, keys_at)
+            moments = [moment for moment in known if moment is not None]
             return (min(moments) if moments else None), now
 
         return await self.database.transact(find)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rota.domain.errors import NotFound
+from rota.domain.states import KeyState
 from rota.engine.capacity import find_free, limits_of
 from rota.engine.core import Core, WorkerFacts
 from rota.engine.explain_held import describe_held
@@ -97,6 +98,8 @@ def _explain_running(row: Any) -> Explanation:
 
 
 async def _explain_queued(core: Core, transaction: Transaction, row: Any) -> Explanation:
+    if row.key_state in (KeyState.NEW, KeyState.WAITING):
+        return await _explain_key(transaction, row)
     lane = (await core.find_lanes(transaction, [row.lane_id]))[row.lane_id]
     full = await _explain_full(transaction, lane)
     if full is not None:
@@ -118,6 +121,19 @@ async def _explain_queued(core: Core, transaction: Transaction, row: Any) -> Exp
         f"{ahead} task runs go first; {len(able)} workers may take it as soon as they have a free slot",
         tuple(Holder(worker.id, worker.name) for worker in able[:20]),
         details={"ahead": ahead},
+    )
+
+
+async def _explain_key(transaction: Transaction, row: Any) -> Explanation:
+    holders = await reasons.read_key_holders(transaction, row.namespace, row.concurrency_key)
+    sentence = f"of all task runs with the key {row.concurrency_key!r} one runs at a time"
+    return Explanation(
+        "queued",
+        "concurrency_key",
+        f"{sentence}, and another one has its turn" if holders else f"{sentence}: it is about to get its turn",
+        _holders(holders),
+        row.due_at,
+        {"concurrency_key": row.concurrency_key},
     )
 
 

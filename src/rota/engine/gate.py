@@ -15,6 +15,7 @@ from rota.domain.states import TaskState
 from rota.domain.work import ErrorType
 from rota.engine.core import Core, Ended, GateReport, ReadyTask, TaskDefinition
 from rota.engine.expressions import ExpressionFailed
+from rota.engine.queueing import stay
 from rota.engine.record import note_task
 from rota.engine.render import make_values
 from rota.engine.templates import EVALUATION_ERRORS
@@ -46,22 +47,26 @@ async def pass_gate(core: Core, transaction: Transaction, task_run_ids: Sequence
 
 
 async def find_started_again(core: Core, transaction: Transaction, queued: Iterable[Queued]) -> list[str]:
-    """Which of these retries the engine has to start: those that no worker will."""
+    """Which of these retries the engine has to look at, or to start because no worker will."""
     gated = [row for row in queued if row.is_gated]
     tasks = await core.find_tasks(transaction, [row.task_id for row in gated]) if gated else {}
-    return [row.id for row in gated if tasks[row.task_id].kind not in WORKER_KINDS]
+    return [row.id for row in gated if tasks[row.task_id].has_gate_again]
 
 
 async def _pass_some(core: Core, transaction: Transaction, task_run_ids: Sequence[str]) -> GateReport:
     ready = await _read_ready(core, transaction, task_run_ids)
     verdicts: list[tuple[ReadyTask, Verdict]] = []
     going: dict[str, list[ReadyTask]] = defaultdict(list)
+    staying: list[ReadyTask] = []
     for item in ready:
         verdict = decide_condition(item)
         if verdict is not None:
             verdicts.append((item, verdict))
         elif item.task.kind in core.starters:
             going[item.task.kind].append(item)
+        else:
+            staying.append(item)
+    verdicts += await stay(transaction, staying)
     report = await close(transaction, verdicts)
     for kind, items in going.items():
         report.add(await core.starters[kind](core, transaction, items))
@@ -97,6 +102,7 @@ def _make_ready(row: ReadyRow, task: TaskDefinition, facts: Any, known: Mapping[
 def _find_upstreams(task: TaskDefinition) -> set[str]:
     """The tasks whose outputs the gate needs."""
     found = set(task.condition.upstreams) if task.condition else set()
+    found |= task.key.upstreams if task.key else frozenset()
     if task.kind not in WORKER_KINDS and task.template is not None:
         found |= task.template.upstreams
     return found

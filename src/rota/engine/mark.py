@@ -11,6 +11,7 @@ from rota.domain.states import TASK_FINAL, TaskState, can_move
 from rota.domain.work import ErrorType
 from rota.engine.advance import advance
 from rota.engine.core import Core, Ended
+from rota.engine.queueing import pass_on
 from rota.engine.record import note_run, note_task, record
 from rota.engine.retry import decide_again, give_another_chance
 from rota.store import attempts, interventions, marks, outcomes, workflow_runs
@@ -60,6 +61,7 @@ async def mark_task_run(core: Core, transaction: Transaction, task_run_id: str, 
         return
     _require_move(row, run, wanted)
     await _end(transaction, row, wanted)
+    await pass_on(transaction, [row.id])
     changes = [note_task(row.id, row.run_id, row.namespace, row.status, wanted.status, wanted.details)]
     if row.status in TASK_FINAL:
         changes += await _go_on(core, transaction, row, run, wanted)

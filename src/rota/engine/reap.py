@@ -10,10 +10,11 @@ from rota.domain.work import ErrorType
 from rota.engine.advance import advance, start_turns
 from rota.engine.cancel import cancel_run
 from rota.engine.complete import finish
-from rota.engine.core import Core, TaskDefinition
+from rota.engine.core import Core, Ended, TaskDefinition
 from rota.engine.gate import find_started_again
+from rota.engine.queueing import pass_on
 from rota.engine.record import note_task, note_worker, record
-from rota.store import gates, outcomes, workers, workflow_runs
+from rota.store import expiry, gates, outcomes, workers, workflow_runs
 from rota.store.database import Transaction
 from rota.store.history import Change
 from rota.store.outcomes import Outcome, Standing
@@ -115,6 +116,36 @@ async def release_due(core: Core, transaction: Transaction) -> int:
     if rows:
         transaction.wake(Topic.QUEUE)
     return len(rows)
+
+
+async def expire_waiting(core: Core, transaction: Transaction) -> int:
+    """Fails task runs that have waited in the queue for longer than they may."""
+    waiting = await expiry.find_expired(transaction, BATCH)
+    if not waiting:
+        return 0
+    tasks = await core.find_tasks(transaction, [row.task_id for row in waiting])
+    reasons = [_explain_expiry(tasks[row.task_id]) for row in waiting]
+    expired = await expiry.expire(transaction, waiting, reasons)
+    changes = [
+        note_task(
+            row.id,
+            row.run_id,
+            row.namespace,
+            "queued",
+            "failed",
+            {"error_type": ErrorType.TIMEOUT, "reason": _explain_expiry(tasks[row.task_id])},
+        )
+        for row in expired
+    ]
+    await pass_on(transaction, [row.id for row in expired])
+    ended = [Ended(row.run_id, row.task_id, "failed", row.downstream_count, row.is_teardown) for row in expired]
+    changes += await advance(core, transaction, ended)
+    await record(core, transaction, changes)
+    return len(expired)
+
+
+def _explain_expiry(task: TaskDefinition) -> str:
+    return f"no worker took it within its queue_timeout_seconds ({task.document['queue_timeout_seconds']:g})"
 
 
 async def find_overdue(core: Core, transaction: Transaction) -> list[str]:

@@ -21,6 +21,8 @@ from rota.store.encoding import encode_json
 
 # The parts of a task that may hold templates.
 RENDERED_FIELDS = ("command", "stdin", "http", "args", "container", "env", "working_directory", "wait", "approval")
+# Rendered when the task is ready, not when a worker gets it.
+KEY_FIELD = "concurrency_key"
 _ALLOWED_STATEMENTS = (nodes.Output, nodes.If, nodes.TemplateData)
 # Those that make much out of little are left out.
 _FILTERS = (
@@ -107,7 +109,12 @@ class TaskTemplate:
 
 def compile_task(document: Mapping[str, Any]) -> TaskTemplate | None:
     """The templates of a task's definition, or None if it has none. Raises TemplateError."""
-    found = {name: document[name] for name in RENDERED_FIELDS if name in document and has_template(document[name])}
+    return compile_fields(document, RENDERED_FIELDS)
+
+
+def compile_fields(document: Mapping[str, Any], names: Iterable[str]) -> TaskTemplate | None:
+    """The templates in these fields, or None if there are none. Raises TemplateError."""
+    found = {name: document[name] for name in names if name in document and has_template(document[name])}
     if not found:
         return None
     upstreams: set[str] = set()
@@ -129,7 +136,7 @@ def _choose(field: str, value: Any) -> _Environment:
 def check_task(document: Mapping[str, Any], path: str, upstreams: Set[str]) -> list[FieldError]:
     """What is wrong with the templates of a task that runs after `upstreams`, found before it is saved."""
     try:
-        template = compile_task(document)
+        template = compile_fields(document, (*RENDERED_FIELDS, KEY_FIELD))
     except COMPILE_ERRORS as error:
         return [FieldError(path, f"the template {explain_refusal(error)}")]
     return refuse_strangers(template.upstreams, path, upstreams) if template else []

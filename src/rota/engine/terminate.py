@@ -5,6 +5,7 @@ from __future__ import annotations
 from rota.domain.states import TASK_OPEN
 from rota.engine.advance import advance
 from rota.engine.core import Core, Ended
+from rota.engine.queueing import free_keys
 from rota.engine.record import note_run, note_task, record
 from rota.store import interventions
 from rota.store.database import Transaction
@@ -27,6 +28,7 @@ async def terminate_run(core: Core, transaction: Transaction, run_id: str, reaso
     ended = await interventions.terminate_task_runs(
         transaction, [(row.id, row.status) for row in rows if row.status in TASK_OPEN]
     )
+    await free_keys(transaction, ended)
     changes += [
         note_task(row.id, run_id, run.namespace, row.old_status, "cancelled", {"reason": reason}) for row in ended
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Integer, LargeBinary, String, Text, bindparam, insert, not_, select
+from sqlalchemy import BigInteger, Boolean, Integer, LargeBinary, String, Text, bindparam, insert, select
 
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, Instant, among, batch, constant, insert_new, within
@@ -60,7 +60,7 @@ _KEEP_FAILED = insert(attempts).from_select(
         task_runs.c.status == constant("failed"),
         task_runs.c.attempt > 0,
         # It may have been kept already: then it is not what made the task run fail.
-        not_(_is_kept.exists()),
+        _is_kept.scalar_subquery().is_(None),
     ),
 )
 

@@ -52,6 +52,7 @@ class Stopped(NamedTuple):
     task_id: str
     downstream_count: int
     is_teardown: bool
+    is_gated: bool
     old_status: str
 
 
@@ -72,7 +73,7 @@ _STOP = (
         _t.status == _chosen.c.old_status,
         _t.lease_expires_at.is_(None),
     )
-    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown)
+    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown, _t.is_gated)
 )
 _TERMINATE = (
     update(task_runs)
@@ -92,7 +93,7 @@ _TERMINATE = (
         among(_t.id, select(_chosen.c.id).scalar_subquery()),
         _t.status == _chosen.c.old_status,
     )
-    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown)
+    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown, _t.is_gated)
 )
 _ASK_RUNNING = (
     update(task_runs)
@@ -130,7 +131,7 @@ async def _end_chosen(transaction: Transaction, statement: Any, chosen: Sequence
     for start in range(0, len(chosen), ROWS_PER_STATEMENT):
         part = encode_rows(chosen[start : start + ROWS_PER_STATEMENT])
         rows = await transaction.rows(statement, {"chosen": part})
-        ended += [Stopped(row.id, row.task_id, row.downstream_count, row.is_teardown, old[row.id]) for row in rows]
+        ended += [Stopped._make((*row, old[row.id])) for row in rows]
     return ended
 
 

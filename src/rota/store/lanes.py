@@ -14,6 +14,9 @@ from rota.store.dialect import Id, batch, insert_new
 from rota.store.encoding import encode_json, encode_rows
 from rota.store.tables import lanes, pools, workflows
 
+# Smaller ones are no lanes: nothing is claimed from them.
+FIRST_LANE = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -26,7 +29,6 @@ class Lane:
     pool: str | None = None
     # Set when the workflow limits its active tasks.
     workflow_id: str | None = None
-    concurrency_key: str | None = None
     pool_slots: int = 1
 
     @property
@@ -41,7 +43,6 @@ class Lane:
             self.labels,
             self.pool,
             self.workflow_id,
-            self.concurrency_key,
             self.pool_slots,
         ]
         return hashlib.sha256(encode_json(parts).encode()).hexdigest()
@@ -56,7 +57,6 @@ _new = batch(
     labels=Text(),
     pool=String(200),
     workflow_id=Id(),
-    concurrency_key=String(200),
     pool_slots=Integer(),
 )
 _CREATE = insert_new(lanes, dict(_new.c.items()))
@@ -83,7 +83,6 @@ async def ensure_lanes(transaction: Transaction, wanted: Iterable[Lane]) -> dict
             encode_json(dict(lane.labels)),
             lane.pool,
             lane.workflow_id,
-            lane.concurrency_key,
             lane.pool_slots,
         )
         for key, lane in missing
@@ -103,7 +102,6 @@ async def read_lanes(transaction: Transaction, lane_ids: Sequence[int]) -> dict[
             tuple(sorted(row.labels.items())),
             row.pool,
             row.workflow_id,
-            row.concurrency_key,
             row.pool_slots,
         )
         for row in rows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, bindparam, select, update
+from sqlalchemy import Integer, bindparam, or_, select, update
 
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, Instant, among, batch, constant, flag, within
@@ -62,7 +62,8 @@ async def mark_reviewed(transaction: Transaction, run_ids: Sequence[str]) -> set
 
 _since = bindparam("since", type_=Instant())
 _most = bindparam("at_most", type_=Integer())
-_counts = (_r.finished_at.is_not(None), _r.status != constant("cancelled"), _r.created_at > _since)
+_has_outcome = or_(_r.status == constant("success"), _r.status == constant("failed"))
+_counts = (_has_outcome, _r.created_at > _since)
 _OF_SCHEDULE = (
     select(_r.id, _r.status)
     .where(_r.schedule_id == bindparam("schedule", type_=Id()), *_counts)

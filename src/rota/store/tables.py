@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from rota.domain.rules import TriggerRule
-from rota.domain.states import RUN_FINAL, TASK_FINAL, Holder, RunState, TaskState, WorkerState
+from rota.domain.states import RUN_FINAL, TASK_FINAL, Holder, KeyState, RunState, TaskState, WorkerState
 from rota.store.dialect import HOT, Id, Instant, Json, Serial, only
 from rota.store.schema import cascade, final_means_finished, metadata, one_of
 
@@ -220,11 +220,12 @@ lanes = Table(
     Column("pool", String(200)),
     # Set when the workflow limits its active tasks.
     Column("workflow_id", Id, cascade("workflows.id")),
-    Column("concurrency_key", String(200)),
     # Slots of the pool that each task run in this lane takes.
     Column("pool_slots", Integer, nullable=False),
 )
 
+# Not only the state: whoever looks for keys that were left must not be led through all that are held.
+_KEY_IS_HELD = "key_state = 'held' AND concurrency_key IS NOT NULL"
 task_runs = Table(
     "task_runs",
     metadata,
@@ -247,7 +248,11 @@ task_runs = Table(
     Column("is_gated", Boolean, nullable=False),
     # Its output names who goes on.
     Column("is_branch", Boolean, nullable=False),
+    # NO_LANE while it waits for its key.
     Column("lane_id", BigInteger, nullable=False),
+    # Of all with the same key one runs at a time: the one that holds it.
+    Column("concurrency_key", String(200)),
+    Column("key_state", String(20)),
     # Smaller goes first: when it became ready, minus a head start for its priority.
     Column("claim_rank", BigInteger),
     Column("priority", Integer, nullable=False),
@@ -282,6 +287,7 @@ task_runs = Table(
     one_of("status", TaskState),
     final_means_finished(TASK_FINAL),
     one_of("holder", Holder),
+    one_of("key_state", KeyState),
     CheckConstraint("(status = 'running') = (lease_expires_at IS NOT NULL OR holder IS NOT NULL)", name="leased"),
     CheckConstraint("lease_expires_at IS NULL OR holder IS NULL", name="held"),
     CheckConstraint("status <> 'retrying' OR due_at IS NOT NULL", name="due"),
@@ -289,6 +295,15 @@ task_runs = Table(
     CheckConstraint("upstream_waiting >= 0", name="waiting"),
     Index("ix_task_runs_claim", "lane_id", "claim_rank", "id", **only("status = 'queued'")),
     Index("ix_task_runs_due", "due_at", **only("status = 'retrying'")),
+    Index("ix_task_runs_expiry", "due_at", **only("status = 'queued' AND due_at IS NOT NULL")),
+    Index("uq_task_runs_key", "namespace", "concurrency_key", unique=True, **only(_KEY_IS_HELD)),
+    Index("ix_task_runs_key_new", "claim_rank", "id", **only("status = 'queued' AND key_state = 'new'")),
+    Index(
+        "ix_task_runs_key_waiting",
+        *("namespace", "concurrency_key", "claim_rank", "id"),
+        **only("status = 'queued' AND lane_id = 0"),
+    ),
+    Index("ix_task_runs_key_left", "id", **only("key_state = 'held' AND status <> 'queued' AND status <> 'running'")),
     Index("ix_task_runs_lease", "lease_expires_at", **only("status = 'running' AND holder IS NULL")),
     Index("ix_task_runs_held", "due_at", **only("holder IS NOT NULL AND due_at IS NOT NULL")),
     Index("ix_task_runs_approvals", "namespace", "id", **only("holder = 'approval'")),

@@ -30,7 +30,10 @@ _TASK_RUN = (
         _t.id,
         _t.run_id,
         _t.status,
+        _t.namespace,
         _t.lane_id,
+        _t.concurrency_key,
+        _t.key_state,
         _t.claim_rank,
         _t.trigger_rule,
         _t.task_id,
@@ -99,6 +102,23 @@ async def count_ahead(transaction: Transaction, task_run_id: str, lane_id: int) 
     """How many task runs of the lane go first."""
     row = await transaction.row(_AHEAD, {"of": task_run_id, "lane": lane_id})
     return row[0] if row else 0
+
+
+_KEY_HOLDER = (
+    select(_t.id, tasks.c.name, workflows.c.name.label("workflow"), _t.started_at, _t.status)
+    .join(tasks, tasks.c.id == _t.task_id)
+    .join(workflows, workflows.c.id == _t.workflow_id)
+    .where(
+        _t.key_state == constant("held"),
+        _t.namespace == bindparam("namespace"),
+        _t.concurrency_key == bindparam("concurrency_key"),
+    )
+)
+
+
+async def read_key_holders(transaction: Transaction, namespace: str, key: str) -> Sequence[Any]:
+    """The task run that holds a concurrency key; at most one."""
+    return await transaction.rows(_KEY_HOLDER, {"namespace": namespace, "concurrency_key": key})
 
 
 _lanes = batch("holding_lanes", lane_id=Integer())

@@ -206,7 +206,6 @@ def upgrade() -> None:
         sa.Column("labels", Json(), nullable=False),
         sa.Column("pool", sa.String(length=200), nullable=True),
         sa.Column("workflow_id", Id(), nullable=True),
-        sa.Column("concurrency_key", sa.String(length=200), nullable=True),
         sa.Column("pool_slots", sa.Integer(), nullable=False),
         sa.ForeignKeyConstraint(
             ["workflow_id"], ["workflows.id"], name=op.f("fk_lanes_workflow_id"), ondelete="CASCADE"
@@ -477,6 +476,8 @@ def upgrade() -> None:
         sa.Column("is_gated", sa.Boolean(), nullable=False),
         sa.Column("is_branch", sa.Boolean(), nullable=False),
         sa.Column("lane_id", sa.BigInteger(), nullable=False),
+        sa.Column("concurrency_key", sa.String(length=200), nullable=True),
+        sa.Column("key_state", sa.String(length=20), nullable=True),
         sa.Column("claim_rank", sa.BigInteger(), nullable=True),
         sa.Column("priority", sa.Integer(), nullable=False),
         sa.Column("is_limited", sa.Boolean(), nullable=False),
@@ -509,6 +510,7 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("lease_expires_at IS NULL OR holder IS NULL", name=op.f("ck_task_runs_held")),
         sa.CheckConstraint("holder IN ('approval', 'items', 'run', 'wait')", name=op.f("ck_task_runs_holder")),
+        sa.CheckConstraint("key_state IN ('held', 'new', 'released', 'waiting')", name=op.f("ck_task_runs_key_state")),
         sa.CheckConstraint(
             "(status IN ('cancelled', 'failed', 'skipped', 'success', 'upstream_failed')) = (finished_at IS NOT NULL)",
             name=op.f("ck_task_runs_finished"),
@@ -556,6 +558,46 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("status = 'retrying'"),
         sqlite_where=sa.text("status = 'retrying'"),
+    )
+    op.create_index(
+        "ix_task_runs_expiry",
+        "task_runs",
+        ["due_at"],
+        unique=False,
+        postgresql_where=sa.text("status = 'queued' AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("status = 'queued' AND due_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_task_runs_key_left",
+        "task_runs",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("key_state = 'held' AND status <> 'queued' AND status <> 'running'"),
+        sqlite_where=sa.text("key_state = 'held' AND status <> 'queued' AND status <> 'running'"),
+    )
+    op.create_index(
+        "ix_task_runs_key_new",
+        "task_runs",
+        ["claim_rank", "id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'queued' AND key_state = 'new'"),
+        sqlite_where=sa.text("status = 'queued' AND key_state = 'new'"),
+    )
+    op.create_index(
+        "ix_task_runs_key_waiting",
+        "task_runs",
+        ["namespace", "concurrency_key", "claim_rank", "id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'queued' AND lane_id = 0"),
+        sqlite_where=sa.text("status = 'queued' AND lane_id = 0"),
+    )
+    op.create_index(
+        "uq_task_runs_key",
+        "task_runs",
+        ["namespace", "concurrency_key"],
+        unique=True,
+        postgresql_where=sa.text("key_state = 'held' AND concurrency_key IS NOT NULL"),
+        sqlite_where=sa.text("key_state = 'held' AND concurrency_key IS NOT NULL"),
     )
     op.create_index(
         "ix_task_runs_held",
@@ -629,6 +671,36 @@ def downgrade() -> None:
         table_name="task_runs",
         postgresql_where=sa.text("status = 'running' AND holder IS NULL"),
         sqlite_where=sa.text("status = 'running' AND holder IS NULL"),
+    )
+    op.drop_index(
+        "uq_task_runs_key",
+        table_name="task_runs",
+        postgresql_where=sa.text("key_state = 'held' AND concurrency_key IS NOT NULL"),
+        sqlite_where=sa.text("key_state = 'held' AND concurrency_key IS NOT NULL"),
+    )
+    op.drop_index(
+        "ix_task_runs_key_waiting",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'queued' AND lane_id = 0"),
+        sqlite_where=sa.text("status = 'queued' AND lane_id = 0"),
+    )
+    op.drop_index(
+        "ix_task_runs_key_new",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'queued' AND key_state = 'new'"),
+        sqlite_where=sa.text("status = 'queued' AND key_state = 'new'"),
+    )
+    op.drop_index(
+        "ix_task_runs_key_left",
+        table_name="task_runs",
+        postgresql_where=sa.text("key_state = 'held' AND status <> 'queued' AND status <> 'running'"),
+        sqlite_where=sa.text("key_state = 'held' AND status <> 'queued' AND status <> 'running'"),
+    )
+    op.drop_index(
+        "ix_task_runs_expiry",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'queued' AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("status = 'queued' AND due_at IS NOT NULL"),
     )
     op.drop_index(
         "ix_task_runs_held",
