@@ -62,6 +62,7 @@ async def mark_reviewed(transaction: Transaction, run_ids: Sequence[str]) -> set
 
 _since = bindparam("since", type_=Instant())
 _most = bindparam("at_most", type_=Integer())
+_workflow = bindparam("workflow", type_=Id())
 _has_outcome = or_(_r.status == constant("success"), _r.status == constant("failed"))
 _counts = (_has_outcome, _r.created_at > _since)
 _OF_SCHEDULE = (
@@ -72,8 +73,9 @@ _OF_SCHEDULE = (
 )
 _OF_WORKFLOW = (
     select(_r.id, _r.status)
-    .where(_r.workflow_id == bindparam("workflow", type_=Id()), *_counts)
-    .order_by(_r.id.desc())
+    # As a range, and in the order of one index: another one would lead through the runs of all workflows.
+    .where(_r.workflow_id >= _workflow, _r.workflow_id <= _workflow, *_counts)
+    .order_by(_r.workflow_id.desc(), _r.id.desc())
     .limit(_most)
 )
 
