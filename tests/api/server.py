@@ -21,11 +21,13 @@ from fastapi import FastAPI
 
 from rota.api.app import PREFIX, close_polls, make_api
 from rota.api.options import ApiOptions
+from rota.app.connections import StreamingHttp, StreamingWebSocket
 from rota.domain.access import Role
 from rota.domain.api_key import NewKey
 from rota.domain.work import Assignment, Finished, Registration, WorkerIdentity
 from rota.engine.core import EngineOptions
 from rota.engine.engine import Engine
+from rota.events.hub import Hub
 from rota.store.database import Database, DatabaseOptions
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openapi.json"
@@ -90,6 +92,7 @@ class Server:
     database: Database
     session: aiohttp.ClientSession
     document: Document
+    hub: Hub
     prefix: str = PREFIX
     _worker: WorkerIdentity | None = field(default=None, init=False)
 
@@ -165,7 +168,14 @@ async def serve(app: FastAPI) -> AsyncIterator[str]:
     # Without the protocol's name asyncio leaves Nagle's algorithm on, which costs 40 ms for each answer.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, http="httptools", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        http=StreamingHttp,
+        ws=StreamingWebSocket,
+        timeout_graceful_shutdown=5,
+    )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await server.started_event.wait()
@@ -200,9 +210,13 @@ async def open_server(
     database = Database(DatabaseOptions(database_url))
     await database.open()
     engine = Engine(database, engine_options)
-    app = make_api(engine, database, options)
+    hub = Hub(database)
+    app = make_api(engine, database, options, hub)
+    relaying = asyncio.create_task(hub.run())
     try:
         async with serve(app) as url, aiohttp.ClientSession() as session:
-            yield Server(url, app, engine, database, session, read_document())
+            yield Server(url, app, engine, database, session, read_document(), hub)
     finally:
+        relaying.cancel()
+        await asyncio.gather(relaying, return_exceptions=True)
         await database.close()

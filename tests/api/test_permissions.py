@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from rota.api import app
 from rota.api.permissions import find_need, needs
 from rota.api.requests import LimitedRoute
+from rota.api.sockets import SocketRoute
 from rota.domain.access import GRANTS, Permission, Role, roles_with
 
 
@@ -36,7 +37,7 @@ def test_every_route_says_what_it_needs():
     routes = [route for part in app.PARTS for route in part.router.routes]
     assert len(routes) > 40
     for route in routes:
-        assert isinstance(route, APIRoute)
+        assert isinstance(route, APIRoute | SocketRoute)
         assert find_need(route.endpoint).permission in Permission
 
 
@@ -45,7 +46,7 @@ def test_only_reading_is_for_viewers():
     computing = {"validate_workflow", "preview_schedule"}
     for part in app.PARTS:
         for route in part.router.routes:
-            assert isinstance(route, APIRoute)
+            assert isinstance(route, APIRoute | SocketRoute)
             if set(route.methods or ()) - {"GET", "HEAD"} and route.name not in computing:
                 assert find_need(route.endpoint).permission not in (Permission.VIEW, Permission.OPEN), route.name
 

@@ -14,6 +14,7 @@ from rota.api.context import Api
 from rota.api.dispatch import Dispatcher
 from rota.api.errors import PROBLEM_JSON, install_handlers
 from rota.api.identities import Identities
+from rota.api.live import Feed
 from rota.api.options import ApiOptions
 from rota.api.polls import Polls
 from rota.api.protocol import routes as protocol
@@ -22,6 +23,7 @@ from rota.api.protocol.openapi import COMPONENTS
 from rota.api.requests import LimitedRoute
 from rota.api.routes import (
     approvals,
+    events,
     history,
     jobs,
     keys,
@@ -36,6 +38,7 @@ from rota.api.routes import (
     workflows,
 )
 from rota.api.schemas.base import Problem
+from rota.api.sockets import SocketRoute
 from rota.engine.engine import Engine
 from rota.store.database import Database
 
@@ -43,7 +46,7 @@ PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
 PARTS = (
     *(protocol, single, workflows, tasks, schedules, runs, task_runs, approvals, jobs),
-    *(workers, pools, keys, history, service),
+    *(workers, pools, keys, history, events, service),
 )
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."
 
@@ -71,7 +74,9 @@ class Rota(FastAPI):
         return self.openapi_schema
 
 
-def make_api(engine: Engine, database: Database, options: ApiOptions | None = None) -> FastAPI:
+def make_api(
+    engine: Engine, database: Database, options: ApiOptions | None = None, feed: Feed | None = None
+) -> FastAPI:
     """The application. Call `close_polls` on it when the server is to stop."""
     options = options or ApiOptions()
     app = Rota(
@@ -83,7 +88,8 @@ def make_api(engine: Engine, database: Database, options: ApiOptions | None = No
         redoc_url=None,
         generate_unique_id_function=_name_operation,
     )
-    app.state.api = Api(engine, database, options, Identities(database), Polls(), Access(options.access, database))
+    access = Access(options.access, database)
+    app.state.api = Api(engine, database, options, Identities(database), Polls(), access, feed)
     install_handlers(app)
     router = _collect_routes()
     app.state.routes = [require_need(route) for part in (*PARTS, pages) for route in part.router.routes]
@@ -111,7 +117,7 @@ def _collect_routes() -> APIRouter:
 
 def require_need(route: BaseRoute) -> BaseRoute:
     """The route, which checks its callers. Raises TypeError for one that would let everybody in."""
-    if not isinstance(route, LimitedRoute):
+    if not isinstance(route, LimitedRoute | SocketRoute):
         raise TypeError(f"{route} does not check who calls it: give its router route_class=LimitedRoute")
     return route
 

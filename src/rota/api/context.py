@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Query
+from starlette.requests import HTTPConnection, Request
 
 from rota.api.access import Access, get_caller, require_namespace
 from rota.api.identities import Identities
+from rota.api.live import Feed
 from rota.api.options import ApiOptions
 from rota.api.polls import Polls
 from rota.domain.access import Principal
@@ -30,14 +32,15 @@ class Api:
     identities: Identities
     polls: Polls
     access: Access
+    feed: Feed | None = None
 
     async def read_time(self) -> datetime:
         """The database's time."""
         return await self.database.read(read_now)
 
 
-def get_api(request: Request) -> Api:
-    api = request.app.state.api
+def get_api(connection: HTTPConnection) -> Api:
+    api = connection.app.state.api
     if not isinstance(api, Api):
         raise TypeError("the application was not made by make_api")
     return api

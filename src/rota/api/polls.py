@@ -36,6 +36,9 @@ class Polls:
         """The server stops: polls are answered at once, and broken connections say nothing about workers."""
         self._closing.set()
 
+    async def wait_until_closing(self) -> None:
+        await self._closing.wait()
+
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()

@@ -11,11 +11,14 @@ from collections.abc import Generator
 import uvicorn
 from starlette.types import ASGIApp
 
+from rota.app.connections import StreamingHttp, StreamingWebSocket
 from rota.domain.errors import Unavailable
 
 BACKLOG = 2048
 # Long polls and streams end with the server; who waits on them asks again elsewhere.
 SHUTDOWN_SECONDS = 2
+# Nobody has much to say over a WebSocket.
+MOST_MESSAGE_BYTES = 65_536
 
 
 class HttpServer:
@@ -45,8 +48,9 @@ class HttpServer:
             log_config=None,
             access_log=False,
             loop="asyncio",
-            http="httptools",
-            ws="websockets-sansio",
+            http=StreamingHttp,
+            ws=StreamingWebSocket,
+            ws_max_size=MOST_MESSAGE_BYTES,
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )

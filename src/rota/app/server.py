@@ -27,6 +27,7 @@ from rota.app.options import (
 )
 from rota.cluster.member import Member, MemberOptions
 from rota.engine.engine import Engine
+from rota.events.hub import Hub
 from rota.observability.health import HealthServer
 from rota.observability.metrics import Metrics
 from rota.scheduler.duties import Duty
@@ -102,12 +103,13 @@ class Rota:
             Worker(engine, replace(worker_options(self._settings), name=self._name_worker(number)))
             for number in range(1, self._parts.worker_count + 1)
         ]
-        serving = _start("api", server.run(self._make_app(engine, database), listening)) if server else None
+        hub = Hub(database, metrics=self._metrics)
+        serving = _start("api", server.run(self._make_app(engine, database, hub), listening)) if server else None
         parts = [_start("member", self._member.run())]
         parts += [_start("worker", worker.run()) for worker in self._workers]
         if scheduler is not None:
             parts.append(_start("scheduler", scheduler.run()))
-        async with self._show_health(has_server=server is not None):
+        async with self._show_health(has_server=server is not None), _relay(hub if server else None):
             everything = [*parts, serving] if serving else parts
             if serving:
                 await _wait_for_first(_start("listening", listening.wait()), serving)
@@ -140,10 +142,10 @@ class Rota:
             if isinstance(result, BaseException):
                 raise result
 
-    def _make_app(self, engine: Engine, database: Database) -> ASGIApp:
+    def _make_app(self, engine: Engine, database: Database, hub: Hub) -> ASGIApp:
         service = "api" if self._parts.worker_count == 0 and not self._parts.has_scheduler else "rota"
         options = ApiOptions(service=service, registry=self._metrics.registry, access=access_options(self._settings))
-        self._api = make_api(engine, database, options)
+        self._api = make_api(engine, database, options, hub)
         return self._api
 
     def _name_worker(self, number: int) -> str:
@@ -187,6 +189,18 @@ async def _open_database(settings: Settings, url: str) -> AsyncIterator[Database
         yield database
     finally:
         await database.close()
+
+
+@contextlib.asynccontextmanager
+async def _relay(hub: Hub | None) -> AsyncIterator[None]:
+    """Relays events for as long as the API may have clients."""
+    relaying = _start("events", hub.run()) if hub else None
+    try:
+        yield
+    finally:
+        if relaying:
+            relaying.cancel()
+            await asyncio.gather(relaying, return_exceptions=True)
 
 
 def _start(name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -26,6 +26,7 @@ class Metrics:
         self._make_queue_metrics()
         self._make_process_metrics()
         self._make_cluster_metrics()
+        self._make_event_metrics()
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -108,6 +109,16 @@ class Metrics:
         """This node has learnt of a new leader."""
         self._leader_changes.inc()
 
+    # --- live events --------------------------------------------------------------------------------------------------
+
+    def observe_event_lag(self, seconds: float) -> None:
+        """A change was relayed this long after it was made."""
+        self._event_lag.observe(seconds)
+
+    def set_followers(self, count: int) -> None:
+        """So many follow the events now."""
+        self._followers.set(count)
+
     # --- API and worker -----------------------------------------------------------------------------------------------
 
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -154,6 +165,10 @@ class Metrics:
     def _make_cluster_metrics(self) -> None:
         self._leader = self._gauge("rota_leader", "1 while this node leads")
         self._leader_changes = self._counter("rota_leader_changes", "New leaders that this node has learnt of")
+
+    def _make_event_metrics(self) -> None:
+        self._event_lag = self._histogram("rota_event_lag_seconds", "From a change to its relay", LATENCY_SECONDS)
+        self._followers = self._gauge("rota_event_followers", "Clients that follow the events")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -12,6 +12,7 @@ from rota.store.dialect import NOW, Id, batch
 from rota.store.encoding import encode_rows
 from rota.store.tables import state_history
 from rota.store.wakeups import Topic
+from rota.store.writers import has_begun
 
 
 class Change(NamedTuple):
@@ -39,7 +40,8 @@ _rows = batch(
 )
 _INSERT = insert(state_history).from_select(
     ["entity_type", "entity_id", "root_id", "namespace", "old_state", "new_state", "metadata", "changed_at"],
-    select(*_rows.c, NOW),
+    # Whoever reads the history as an outbox must be able to see from which number on somebody may still be writing.
+    select(*_rows.c, NOW).where(has_begun()),
 )
 
 

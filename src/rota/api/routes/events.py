@@ -1,0 +1,162 @@
+"""Live events: what happens, as it happens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import ValidationError
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rota.api import frames
+from rota.api.context import Api, Context, Namespace, get_api, get_namespace
+from rota.api.errors import to_invalid_input
+from rota.api.live import SLOW_CLIENT, Ending, Feed, Follower, Terms, pour
+from rota.api.lookup import require_run, require_workflow
+from rota.api.permissions import needs
+from rota.api.requests import LimitedRoute
+from rota.api.schemas.events import MAX_SEQ, EventQuestions
+from rota.api.sockets import SocketRoute
+from rota.domain.access import Permission
+from rota.domain.errors import FieldError, InvalidInput, Unavailable
+from rota.domain.events import EventFilter, EventType
+from rota.store.outbox import read_last_seq
+
+router = APIRouter(tags=["events"], route_class=LimitedRoute)
+# Where the server offers it (`app.connections`): writing what is framed already, and cutting a client off.
+CONNECTION = "rota.connection"
+EVENT_STREAM = "text/event-stream"
+RETRY_MILLISECONDS = 1000
+
+
+@router.get(
+    "/events",
+    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "description": "Events, for ever."}},
+    response_class=Response,
+)
+@needs(Permission.VIEW)
+async def stream_events(
+    api: Context,
+    namespace: Namespace,
+    asked: Annotated[EventQuestions, Query()],
+    last_event_id: Annotated[str | None, Header(description="What `EventSource` sends when it comes back.")] = None,
+) -> Response:
+    """What happens, as server-sent events."""
+    since = asked.since if last_event_id is None else _read_last_id(last_event_id)
+    wanted = await _choose(api, namespace, asked, since)
+    return EventStream(api, _get_feed(api).follow(wanted, frames.write_sse, since))
+
+
+@needs(Permission.VIEW)
+async def send_updates(websocket: WebSocket) -> None:
+    """What happens, as one WebSocket message each."""
+    api = get_api(websocket)
+    asked = _read_questions(websocket)
+    namespace = await get_namespace(websocket.query_params.get("namespace", "default"))
+    wanted = await _choose(api, namespace, asked, asked.since)
+    connection = websocket.scope["extensions"].get(CONNECTION)
+    encode = frames.write_line if connection is None else frames.frame_text
+    with _get_feed(api).follow(wanted, encode, asked.since) as follower:
+        since = await follower.start()
+        await websocket.accept(headers=[(b"x-rota-since", str(since).encode())])
+        await _update(api, websocket, follower, connection)
+
+
+router.routes.append(SocketRoute("/ws/updates", send_updates))
+
+
+async def _update(api: Api, websocket: WebSocket, follower: Follower, connection: Any) -> None:
+    async def send_lines(data: bytes) -> None:
+        for line in data.splitlines():
+            await websocket.send_text(line.decode())
+
+    async def wait_until_gone() -> None:
+        # What clients say is not asked for.
+        while (await websocket.receive())["type"] != "websocket.disconnect":
+            pass
+
+    write = send_lines if connection is None else connection["write"]
+    ending = await pour(follower, write, wait_until_gone, Terms(api.polls, api.options.stall_seconds))
+    code = frames.GOING_AWAY if ending.is_closing else frames.TRY_AGAIN_LATER
+    reason = "the server stops" if ending.is_closing else ending.reason
+    if not reason:
+        raise WebSocketDisconnect(1005)
+    if connection is None:
+        await websocket.close(code, reason)
+    else:
+        connection["drop"](frames.frame_close(code, reason))
+
+
+class EventStream(Response):
+    """A response that goes on until one of the two has enough."""
+
+    media_type = EVENT_STREAM
+
+    def __init__(self, api: Api, follower: Follower) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._api = api
+        self._follower = follower
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def write(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        async def wait_until_gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        with self._follower as follower:
+            since = await follower.start()
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await write(b"retry: %d\n" % RETRY_MILLISECONDS + frames.write_notice("ready", since))
+            terms = Terms(self._api.polls, self._api.options.stall_seconds, quiet=b": quiet\n\n")
+            ending = await pour(follower, write, wait_until_gone, terms)
+            await _end(ending, follower, scope, send)
+
+
+async def _end(ending: Ending, follower: Follower, scope: Scope, send: Send) -> None:
+    last = b""
+    if ending.reason:
+        last = frames.write_notice("dropped", follower.position, code=SLOW_CLIENT, detail=ending.reason)
+    connection = scope.get("extensions", {}).get(CONNECTION)
+    if not (ending.is_closing or ending.reason):
+        return
+    if connection is None:
+        await send({"type": "http.response.body", "body": last})
+    else:
+        connection["drop"](frames.chunk_last(last))
+
+
+def _get_feed(api: Api) -> Feed:
+    if api.feed is None:
+        raise Unavailable("this server relays no events")
+    return api.feed
+
+
+def _read_questions(websocket: WebSocket) -> EventQuestions:
+    """The query of a connection, which the framework does not read."""
+    query = websocket.query_params
+    values = {name: query.getlist(name) if name == "type" else query[name] for name in query}
+    try:
+        return EventQuestions.model_validate(values)
+    except ValidationError as error:
+        raise to_invalid_input(error) from error
+
+
+def _read_last_id(text: str) -> int | None:
+    if text and not (text.isdigit() and int(text) <= MAX_SEQ):
+        raise InvalidInput.of([FieldError("Last-Event-ID", "is not the `seq` of an event: send it as it was given")])
+    return int(text) if text else None
+
+
+async def _choose(api: Api, namespace: str, asked: EventQuestions, since: int | None) -> EventFilter:
+    """Which events are asked for; everything that is named must be there."""
+    run_id = None if asked.run is None else str((await require_run(api, namespace, asked.run)).id)
+    workflow_id = None if asked.workflow is None else (await require_workflow(api, namespace, asked.workflow)).id
+    last = await api.database.read(read_last_seq) if since else 0
+    if since is not None and since > last:
+        reason = f"nothing has happened yet after {last}: leave it out to begin now"
+        raise InvalidInput.of([FieldError("since", reason)])
+    return EventFilter(namespace, frozenset(EventType(word) for word in asked.type), workflow_id, run_id)

@@ -1,0 +1,1 @@
+"""Live events: the history, relayed to whoever follows it."""
