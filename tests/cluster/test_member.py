@@ -9,13 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from rota.cluster.member import FORGET_SECONDS, LEADER, Member, MemberOptions
+from rota.cluster.member import FORGET_SECONDS, Member, MemberOptions
 from rota.domain.errors import NOT_LEADER, Conflict
 from rota.domain.work import Registration
 from rota.engine.engine import Engine
 from rota.scheduler.duties import build_housekeeping
 from rota.store import leases, nodes
 from rota.store.database import Database, DatabaseOptions
+from rota.store.leases import LEADER
 from rota.store.wakeups import Topic
 from tests.scheduler.conftest import START
 

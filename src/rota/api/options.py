@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
+
+from rota.observability.outcomes import Outcomes
+
+
+class NodeView(Protocol):
+    """The node whose API this is, as a member of its cluster."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def term(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +48,7 @@ class ApiOptions:
     # What `/metrics` shows; nothing is shown without one.
     registry: CollectorRegistry | None = None
     access: AccessOptions = field(default_factory=AccessOptions)
+    node: NodeView | None = None
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    # The share of failed tasks above which the service is not healthy.
+    failure_threshold: float = 1.0

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from rota.api.app import close_polls, make_api
 from rota.api.options import ApiOptions
+from rota.app.discovery import find_discovery
 from rota.app.files import hold_file, prepare_database
 from rota.app.http_server import HttpServer
 from rota.app.options import (
@@ -25,10 +26,13 @@ from rota.app.options import (
     show_health,
     worker_options,
 )
+from rota.cluster.join import Introduction, introduce
 from rota.cluster.member import Member, MemberOptions
+from rota.domain.errors import Unavailable
 from rota.engine.engine import Engine
 from rota.events.hub import Hub
 from rota.observability.health import HealthServer
+from rota.observability.memory import read_memory
 from rota.observability.metrics import Metrics
 from rota.scheduler.duties import Duty
 from rota.scheduler.folder import FolderDuty
@@ -98,6 +102,7 @@ class Rota:
         engine = Engine(database, engine_options(self._settings), metrics=self._metrics)
         listening = asyncio.Event()
         self._member = self._make_member(database, server)
+        await self._join(self._member, server.url if server else "")
         scheduler = self._make_scheduler(engine, self._member)
         self._workers = [
             Worker(engine, replace(worker_options(self._settings), name=self._name_worker(number)))
@@ -144,7 +149,14 @@ class Rota:
 
     def _make_app(self, engine: Engine, database: Database, hub: Hub) -> ASGIApp:
         service = "api" if self._parts.worker_count == 0 and not self._parts.has_scheduler else "rota"
-        options = ApiOptions(service=service, registry=self._metrics.registry, access=access_options(self._settings))
+        options = ApiOptions(
+            service=service,
+            registry=self._metrics.registry,
+            access=access_options(self._settings),
+            node=self._member,
+            outcomes=self._metrics.outcomes,
+            failure_threshold=self._settings.health_failure_threshold,
+        )
         self._api = make_api(engine, database, options, hub)
         return self._api
 
@@ -156,7 +168,31 @@ class Rota:
         options = MemberOptions(
             self._settings.node_id, server.url if server else "", tuple(role for role, part in held.items() if part)
         )
-        return Member(database, options, metrics=self._metrics)
+        return Member(database, options, measure=self._measure, metrics=self._metrics)
+
+    def _measure(self) -> dict[str, Any]:
+        """What the others are told of this node."""
+        finished, failed = self._metrics.outcomes.count()
+        memory = read_memory()
+        return {
+            "memory_bytes": memory.used_bytes,
+            "memory_percent": memory.utilization_percent,
+            "finished": finished,
+            "failed": failed,
+        }
+
+    async def _join(self, member: Member, url: str) -> None:
+        """Where others may be found, they are told of this node, which must share their database."""
+        discovery = find_discovery(self._settings)
+        if discovery is None and not self._settings.join:
+            return
+        try:
+            servers = self._settings.join or (await discovery.find() if discovery else ())
+        except Unavailable as error:
+            log.info("nobody_to_join", reason=error.detail)
+            return
+        await member.run_once()
+        await introduce(Introduction(member.node_id, member.name, url, self._settings.token), servers)
 
     def _make_scheduler(self, engine: Engine, member: Member) -> Scheduler | None:
         if not self._parts.has_scheduler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rota.app.discovery import find_discovery
 from rota.app.options import WORKER_METRICS_PORT, show_health, worker_options
 from rota.observability.health import HealthServer
 from rota.observability.metrics import Metrics
@@ -17,7 +18,11 @@ class RemoteWorker:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._source = RemoteSource(settings.server, settings.token)
+        discovery = find_discovery(settings)
+        if discovery is None:
+            self._source = RemoteSource(settings.server, settings.token)
+        else:
+            self._source = RemoteSource((), settings.token, find=discovery.find)
         self._worker = Worker(self._source, worker_options(settings))
 
     async def run(self, on_started: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
@@ -11,11 +12,13 @@ from typing import Any, TypeVar
 
 import click
 
+from rota.app.discovery import find_discovery
 from rota.client.http import Client
 from rota.settings import Settings, list_settings, load_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 JSON_KEY = "rota.is_json"
+DISCOVERY_SETTINGS = ("discovery", "discovery_name", "discovery_port", "discovery_address", "discovery_key")
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -44,9 +47,16 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(settings: Settings, *args: Any, **given: Any) -> Any:
-        return command(Client(settings.server, token=settings.token), *args, **given)
+        return command(make_client(settings), *args, **given)
 
     return json_option(with_settings("server", "token")(run))
+
+
+def make_client(settings: Settings) -> Client:
+    """A client of the servers that are named, or found."""
+    discovery = find_discovery(settings)
+    servers = settings.server if discovery is None else asyncio.run(discovery.find())
+    return Client(servers, token=settings.token)
 
 
 def json_option(command: F) -> F:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 import click
 
 from rota.app.server import Parts, Rota, Started
-from rota.cli.options import with_settings
+from rota.cli.options import DISCOVERY_SETTINGS, with_settings
 from rota.observability.log import bind_process, configure_logging
 from rota.settings import Settings
 
 PROCESS_SETTINGS = ("data_dir", "database_url", "log_level", "log_format")
 API_SETTINGS = ("host", "port", *PROCESS_SETTINGS)
 SCHEDULER_SETTINGS = ("workflows", "slot_gap", "retention", "lease")
+CLUSTER_SETTINGS = ("node_id", "join", *DISCOVERY_SETTINGS)
 WORKER_SETTINGS = (
     *("concurrency", "queues", "labels", "kinds", "grace", "drain", "http_allow", "python_path", "python_processes"),
     *("log_head_kb", "log_tail_kb", "container_socket"),
@@ -36,21 +37,21 @@ def up(settings: Settings) -> None:
 
 
 @click.command()
-@with_settings(*API_SETTINGS)
+@with_settings(*API_SETTINGS, *CLUSTER_SETTINGS)
 def api(settings: Settings) -> None:
     """Start an API node. The database must be up to date (`rota db upgrade`)."""
     run_server(settings, Parts(has_api=True))
 
 
 @click.command()
-@with_settings(*PROCESS_SETTINGS, *SCHEDULER_SETTINGS, "metrics_port")
+@with_settings(*PROCESS_SETTINGS, *SCHEDULER_SETTINGS, *CLUSTER_SETTINGS, "metrics_port")
 def scheduler(settings: Settings) -> None:
     """Start a scheduler node. The database must be up to date (`rota db upgrade`)."""
     run_server(settings, Parts(has_scheduler=True))
 
 
 @click.command()
-@with_settings(*API_SETTINGS, *SCHEDULER_SETTINGS)
+@with_settings(*API_SETTINGS, *SCHEDULER_SETTINGS, *CLUSTER_SETTINGS)
 def node(settings: Settings) -> None:
     """Start API and scheduler in one process. The database must be up to date (`rota db upgrade`)."""
     run_server(settings, Parts(has_api=True, has_scheduler=True))

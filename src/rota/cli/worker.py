@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from rota.app.worker import RemoteWorker
-from rota.cli.options import show, with_client, with_settings, write_table
+from rota.cli.options import DISCOVERY_SETTINGS, show, with_client, with_settings, write_table
 from rota.cli.serve import WORKER_SETTINGS, start_logging, stop_on_signals
 from rota.client.http import Client
 from rota.settings import Settings
@@ -17,7 +17,9 @@ COLUMNS = ("name", "status", "last_heartbeat", "running", "concurrency", "queues
 
 @click.group(invoke_without_command=True)
 @click.pass_context
-@with_settings("server", "token", "worker_id", *WORKER_SETTINGS, "metrics_port", "log_level", "log_format")
+@with_settings(
+    "server", *DISCOVERY_SETTINGS, "token", "worker_id", *WORKER_SETTINGS, "metrics_port", "log_level", "log_format"
+)
 def worker(settings: Settings, context: click.Context) -> None:
     """Start a worker for a server elsewhere. With `list` or `drain`: look after the workers.
 
@@ -31,7 +33,10 @@ def worker(settings: Settings, context: click.Context) -> None:
 async def _work(settings: Settings) -> None:
     remote = RemoteWorker(settings)
     stop_on_signals(remote.stop, "stopping: running tasks get time to end; once more to stop at once")
-    await remote.run(lambda: click.echo(f"Worker {settings.worker_id} asks {', '.join(settings.server)} for work"))
+    asked = ", ".join(settings.server)
+    if settings.discovery != "static":
+        asked = f"whoever {settings.discovery} finds as {settings.discovery_name}"
+    await remote.run(lambda: click.echo(f"Worker {settings.worker_id} asks {asked} for work"))
 
 
 @worker.command("list")

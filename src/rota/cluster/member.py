@@ -21,13 +21,12 @@ from rota.domain.ids import make_uuid7
 from rota.observability.metrics import Metrics
 from rota.store import leases, nodes
 from rota.store.database import Database, Transaction
-from rota.store.leases import Lease
+from rota.store.leases import LEADER, Lease
 from rota.store.nodes import NodeFacts
 from rota.store.wakeups import Topic
 
 log = structlog.get_logger(__name__)
 
-LEADER = "leader"
 # Good-bye is said quickly or not at all: the lease runs out by itself.
 RESIGN_SECONDS = 2.0
 FORGET_SECONDS = 86_400.0
@@ -70,6 +69,10 @@ class Member:
         self._term: int | None = None
         self._leads_until = 0.0
         self._seen: tuple[str, int] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.options.name
 
     @property
     def is_leader(self) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from rota.observability.outcomes import Outcomes
+
 # Series per metric for labels that the user's own names fill: the least recently used goes first.
 MOST_SERIES = 1_000
 TASK_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400)
@@ -21,6 +23,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # What `/health` tells of; Prometheus has the counters.
+        self.outcomes = Outcomes()
         self._recent: dict[int, OrderedDict[str, None]] = {}
         self._make_older_metrics()
         self._make_queue_metrics()
@@ -45,6 +49,8 @@ class Metrics:
     def count_tasks(self, status: str, count: int = 1) -> None:
         """Task runs came to this state."""
         self._tasks.labels(status).inc(count)
+        if status in ("success", "failed"):
+            self.outcomes.add(count, are_failures=status == "failed")
 
     def observe_task(self, status: str, seconds: float) -> None:
         """An attempt ended after this long."""

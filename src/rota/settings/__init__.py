@@ -22,6 +22,7 @@ from rota.settings.values import (
     read_path,
     read_port,
     read_servers,
+    read_share,
     read_some,
     read_text,
     read_words,
@@ -73,6 +74,40 @@ class Settings:
     server: tuple[str, ...] = field(
         default=("http://127.0.0.1:8080",),
         metadata=describe(read_servers, "addresses of API nodes, for workers and the command line"),
+    )
+    join: tuple[str, ...] = field(
+        default=(),
+        metadata=describe(read_servers, "addresses of nodes that a starting node tells of itself"),
+    )
+    discovery: str = field(
+        default="static",
+        metadata=describe(
+            read_choice(("static", "dns", "kubernetes", "gossip")),
+            "how workers, the command line and joining nodes find API nodes: `static` goes by `server`",
+            "DISCOVERY_STRATEGY",
+        ),
+    )
+    discovery_name: str = field(
+        default="rota",
+        metadata=describe(
+            read_text, "DNS name (SRV if it begins with `_`), Kubernetes service, or value of the Serf tag `role`"
+        ),
+    )
+    discovery_port: int = field(
+        default=8080, metadata=describe(read_port, "port of the API nodes that are found, where nothing tells it")
+    )
+    discovery_address: str = field(
+        default="",
+        metadata=describe(read_text, "`host:port` of the resolver or the Serf agent that is asked; empty: the usual"),
+    )
+    discovery_key: str = field(default="", metadata=describe(read_text, "what the Serf agent wants to be shown"))
+    health_failure_threshold: float = field(
+        default=0.1,
+        metadata=describe(
+            read_share,
+            "share of failed tasks of the last minutes above which `/health` says 503; 1: never",
+            "HEALTH_FAILURE_THRESHOLD",
+        ),
     )
     token: str = field(
         default="",

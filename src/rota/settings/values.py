@@ -87,6 +87,20 @@ def write_duration(seconds: float) -> str:
     return f"{seconds * 1000:.0f}ms" if seconds else "0s"
 
 
+def read_share(given: object) -> float:
+    """A number from 0 to 1."""
+    allowed = "send a number from 0 to 1"
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise ValueError(allowed)
+    try:
+        number = float(given)
+    except ValueError:
+        raise ValueError(allowed) from None
+    if not 0 <= number <= 1:
+        raise ValueError(allowed)
+    return number
+
+
 def read_choice(allowed: Sequence[str]) -> Callable[[object], str]:
     """One of a few words, in any case."""
 

@@ -312,6 +312,13 @@ WRITER_SETTINGS = {
 }
 
 
+# Copies of a PostgreSQL server, as the server that leads sees them. Without the right to know more, only their names.
+REPLICAS = text(
+    "SELECT application_name AS name, state, sync_state, CAST(extract(epoch FROM replay_lag) AS FLOAT) AS lag_seconds "
+    "FROM pg_stat_replication ORDER BY application_name"
+)
+
+
 def is_sqlite(url: str) -> bool:
     return make_url(url).get_backend_name() == "sqlite"
 

@@ -12,6 +12,9 @@ from rota.store.dialect import NOTHING, NOW, Id, add_seconds, insert_new
 from rota.store.tables_service import leases, nodes
 from rota.store.wakeups import Topic
 
+# The lease of the node that keeps house.
+LEADER = "leader"
+
 _l = leases.c
 _named = _l.name == bindparam("of_lease", type_=String())
 _mine = (_l.holder == bindparam("of_holder", type_=Id())) & (_l.term == bindparam("of_term", type_=BigInteger()))

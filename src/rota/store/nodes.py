@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Float, String, Text, bindparam, case, delete, insert, literal, select, update
+from sqlalchemy import Float, String, Text, bindparam, case, delete, literal, select, update
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, Json, add_seconds
+from rota.store.dialect import NOW, Id, Json, add_seconds, insert_new
 from rota.store.encoding import clean_text
 from rota.store.tables_service import nodes
 
@@ -30,16 +30,19 @@ class NodeFacts:
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
-_INSERT = insert(nodes).values(
-    id=bindparam("new_id", type_=Id()),
-    name=bindparam("new_name", type_=String()),
-    url=bindparam("new_url", type_=Text()),
-    roles=bindparam("new_roles", type_=Json()),
-    software_version=bindparam("new_version", type_=String()),
-    status=bindparam("new_status", type_=String()),
-    report=bindparam("new_report", type_=Json()),
-    started_at=NOW,
-    last_heartbeat=NOW,
+_INSERT = insert_new(
+    nodes,
+    {
+        "id": bindparam("new_id", type_=Id()),
+        "name": bindparam("new_name", type_=String()),
+        "url": bindparam("new_url", type_=Text()),
+        "roles": bindparam("new_roles", type_=Json()),
+        "software_version": bindparam("new_version", type_=String()),
+        "status": bindparam("new_status", type_=String()),
+        "report": bindparam("new_report", type_=Json()),
+        "started_at": NOW,
+        "last_heartbeat": NOW,
+    },
 )
 _BEAT = (
     update(nodes)
@@ -108,8 +111,29 @@ async def list_nodes(transaction: Transaction, *, lost_after_seconds: float) -> 
     return await transaction.rows(_LIST, {"minus_seconds": -lost_after_seconds})
 
 
-_FIND = select(_n.id).where(_is_it)
+_FIND = select(_n.id).where(
+    (_n.id == bindparam("of_node", type_=Id())) | (_n.name == bindparam("of_name", type_=String())),
+    _n.status == "active",
+    _n.last_heartbeat >= _silent_since,
+)
 
 
-async def is_known(transaction: Transaction, node_id: str) -> bool:
-    return await transaction.row(_FIND, {"of_node": node_id}) is not None
+async def is_active(transaction: Transaction, reference: str, *, lost_after_seconds: float) -> bool:
+    """Whether a node with this id or name has been heard of lately."""
+    parameters = {"of_node": reference, "of_name": clean_text(reference), "minus_seconds": -lost_after_seconds}
+    return await transaction.row(_FIND, parameters) is not None
+
+
+_ANNOUNCED = (
+    update(nodes)
+    .values(url=bindparam("new_url", type_=Text()), last_heartbeat=NOW)
+    .where(_n.name == bindparam("of_name", type_=String()), _n.status == "joining")
+    .returning(_n.id)
+)
+
+
+async def announce(transaction: Transaction, facts: NodeFacts) -> None:
+    """Somebody says that this node is on its way; saying it again makes no second one."""
+    parameters = {"of_name": clean_text(facts.name), "new_url": clean_text(facts.url)}
+    if not await transaction.rows(_ANNOUNCED, parameters):
+        await insert_node(transaction, facts, status="joining")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import aiohttp
@@ -116,12 +116,20 @@ _read_problem = msgspec.json.Decoder(_Problem).decode
 
 
 class RemoteSource:
-    """Satisfies `WorkSource`. Servers are asked in turn: the same one for as long as it answers."""
+    """Satisfies `WorkSource`. Servers are asked in turn: the same one for as long as it answers. When none does,
+    `find` may know others."""
 
-    def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
-        if not urls:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        token: str | None = None,
+        *,
+        find: Callable[[], Awaitable[Sequence[str]]] | None = None,
+    ) -> None:
+        if not urls and find is None:
             raise InvalidInput.of([FieldError("server", "name at least one address, such as http://127.0.0.1:8080")])
         self._urls = [url.rstrip("/") + API for url in urls]
+        self._find = find
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -221,7 +229,21 @@ class RemoteSource:
                 return await self._call_once(method, path, body=body, worker=worker, wait_seconds=wait_seconds)
             except Unavailable:
                 continue
+        await self._look_around()
         return await self._call_once(method, path, body=body, worker=worker, wait_seconds=wait_seconds)
+
+    async def _look_around(self) -> None:
+        """The servers that there are now; where nobody can tell, those that are known."""
+        if self._find is None:
+            return
+        try:
+            found = [url.rstrip("/") + API for url in await self._find()]
+        except Unavailable:
+            if not self._urls:
+                raise
+            return
+        if found != self._urls:
+            self._urls, self._current = found, 0
 
     async def _call_once(
         self,
@@ -232,6 +254,8 @@ class RemoteSource:
         worker: WorkerIdentity | None = None,
         wait_seconds: float = 0.0,
     ) -> bytes:
+        if not self._urls:
+            await self._look_around()
         url = self._urls[self._current]
         headers = {"X-Rota-Incarnation": worker.incarnation} if worker else None
         # What is large is sent piece by piece, or it would hold up everything else.

@@ -14,15 +14,19 @@ from rota.api.answers import answer
 from rota.api.context import Api, Context
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
-from rota.api.schemas.service import Health, Liveness
+from rota.api.schemas.service import Failures, Health, Liveness, MemoryUse
 from rota.domain.access import Permission
 from rota.domain.errors import RotaError
+from rota.observability.memory import read_memory
+from rota.observability.outcomes import WINDOW_SECONDS
 
 log = structlog.get_logger(__name__)
 router = APIRouter(tags=["service"], route_class=LimitedRoute)
 EMPTY = CollectorRegistry()
 # A probe wants an answer; the database's own retries take longer.
 REACH_SECONDS = 3.0
+# Fewer say nothing of a rate.
+FEWEST_OUTCOMES = 20
 
 
 @router.get("/healthz", response_model=Liveness)
@@ -46,14 +50,35 @@ async def check_readiness(api: Context) -> Response:
 async def read_health(api: Context) -> Response:
     """How the service is; 503 when it is not healthy."""
     is_reachable = await _reach_database(api)
+    failures = _count_failures(api)
+    reasons = [] if is_reachable else ["the database does not answer"]
+    if failures.finished >= FEWEST_OUTCOMES and failures.rate > failures.threshold:
+        reasons.append(f"{failures.failed} of the last {failures.finished} tasks failed")
+    node = api.options.node
     shape = Health(
-        status="healthy" if is_reachable else "unhealthy",
+        status="unhealthy" if reasons else "healthy",
+        reasons=reasons,
         version=__version__,
         service=api.options.service,
-        role="active",
+        node=node.name if node else None,
+        role=node.role if node else "follower",
+        term=node.term if node else None,
         database=is_reachable,
+        memory=MemoryUse.model_validate(read_memory()),
+        failures=failures,
     )
-    return answer(shape, 200 if is_reachable else 503)
+    return answer(shape, 503 if reasons else 200)
+
+
+def _count_failures(api: Api) -> Failures:
+    finished, failed = api.options.outcomes.count()
+    return Failures(
+        window_seconds=WINDOW_SECONDS,
+        finished=finished,
+        failed=failed,
+        rate=round(failed / finished, 4) if finished else 0.0,
+        threshold=api.options.failure_threshold,
+    )
 
 
 @router.get("/metrics", response_class=Response)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from rota.api.schemas.base import Shape
 
 
@@ -10,9 +12,32 @@ class Liveness(Shape):
     service: str
 
 
+class MemoryUse(Shape):
+    """What this process keeps, against what it may have."""
+
+    used_bytes: int
+    limit_bytes: int
+    utilization_percent: float
+
+
+class Failures(Shape):
+    """How the tasks of the last minutes ended that this node has seen the end of."""
+
+    window_seconds: float
+    finished: int
+    failed: int
+    rate: float
+    threshold: float
+
+
 class Health(Shape):
     status: str
+    reasons: list[str] = Field(description="Why it is not healthy.")
     version: str
     service: str
-    role: str
+    node: str | None
+    role: str = Field(description="leader or follower; only housekeeping needs a leader")
+    term: int | None
     database: bool
+    memory: MemoryUse
+    failures: Failures

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import structlog
 
-from rota.domain.errors import FieldError, InvalidInput
 from rota.domain.work import AttemptKey, ErrorType
+from rota.outbound.pod import make_tls, read_authorization
 from rota.worker.attempt import Attempt, cancel_task, name_attempt, read_variables, run_as_task
 from rota.worker.executors.container import report_end, split_command
 from rota.worker.launch import Ended
@@ -22,8 +20,6 @@ from rota.worker.options import MAX_OUTPUT_BYTES, WorkerOptions
 
 log = structlog.get_logger(__name__)
 
-# Where a pod finds what its service account may show the API.
-POD_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 POLL_SECONDS = 0.5
 GONE_PATIENCE_SECONDS = 60.0
 # The cluster removes what a worker that died could not: this long after the end of the Job.
@@ -64,12 +60,7 @@ class KubernetesExecutor:
         return self._session
 
     async def open(self) -> None:
-        authority = find_file(self._options.kubernetes_ca_file, "ca.crt")
-        try:
-            tls = ssl.create_default_context(cafile=authority)
-        except (OSError, ssl.SSLError) as error:
-            reason = f"{authority} cannot be read as certificates: {error}"
-            raise InvalidInput.of([FieldError("kubernetes_ca_file", reason)]) from error
+        tls = make_tls(self._options.kubernetes_ca_file)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0),
@@ -78,11 +69,6 @@ class KubernetesExecutor:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
-
-    def _authorize(self) -> dict[str, str]:
-        """The token as it is now: the cluster replaces it from time to time."""
-        file = find_file(self._options.kubernetes_token_file, "token")
-        return {"Authorization": f"Bearer {Path(file).read_text(encoding='utf-8').strip()}"} if file else {}
 
     def start(self, attempt: Attempt) -> None:
         run_as_task(attempt, self._run(attempt))
@@ -134,7 +120,9 @@ class KubernetesExecutor:
     async def _follow(self, attempt: Attempt, pod: str, captured: TailBuffer) -> None:
         params = {"follow": "true", "container": CONTAINER}
         url = f"{self._pods}/{pod}/log"
-        async with self.session.get(url, params=params, headers=self._authorize()) as response:
+        async with self.session.get(
+            url, params=params, headers=read_authorization(self._options.kubernetes_token_file)
+        ) as response:
             if response.status >= 400:
                 attempt.log.write_line(f"[rota] the cluster gives no log: {response.status}")
                 return
@@ -172,7 +160,9 @@ class KubernetesExecutor:
             return False
 
     async def _call(self, method: str, url: str, **fields: Any) -> Any:
-        async with self.session.request(method, url, headers=self._authorize(), **fields) as response:
+        async with self.session.request(
+            method, url, headers=read_authorization(self._options.kubernetes_token_file), **fields
+        ) as response:
             answer = await response.json(content_type=None)
             if response.status >= 400:
                 message = answer.get("message") if isinstance(answer, dict) else None
@@ -190,12 +180,6 @@ class KubernetesExecutor:
     def _base(self, group: str) -> str:
         options = self._options
         return f"{options.kubernetes_url.rstrip('/')}{group}/namespaces/{options.kubernetes_namespace}"
-
-
-def find_file(given: str, name: str) -> str | None:
-    """The file that was named, or the pod's own if there is one."""
-    own = POD_FOLDER / name
-    return given or (str(own) if own.is_file() else None)
 
 
 def name_job(key: AttemptKey) -> str:
