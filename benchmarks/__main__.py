@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import api_bench, engine_bench, machine, remote_bench, worker_bench
+from benchmarks import api_bench, engine_bench, machine, remote_bench, schedule_bench, worker_bench
 from benchmarks.measure import Measure
 from benchmarks.stage import Place, open_place
 
@@ -36,10 +36,23 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "lost": lambda place, _quick: remote_bench.measure_lost_worker(place),
     "api": lambda place, quick: api_bench.measure_api(place, count=1_000 if quick else 10_000),
+    "schedules": lambda place, quick: measure_schedules(place, is_quick=quick),
     "flat": lambda place, quick: engine_bench.measure_flatness(
         place, finished=10_000 if quick else 1_000_000, waiting=2_000 if quick else 100_000
     ),
 }
+
+
+async def measure_schedules(place: Place, *, is_quick: bool) -> list[Measure]:
+    """Everything about schedules."""
+    ticks: dict[int, schedule_bench.Target] = {1: (4, None, 15), 1_000: (8, None, 150)}
+    if not is_quick:
+        ticks[10_000] = (40, 300, 1_000)
+    found = await schedule_bench.measure_lateness(place, counts=ticks)
+    found += await schedule_bench.measure_idle(
+        place, count=1_000 if is_quick else 10_000, seconds=5 if is_quick else 30
+    )
+    return found + await schedule_bench.measure_stored(place, few=1_000, many=10_000 if is_quick else 1_000_000)
 
 
 def main() -> int:

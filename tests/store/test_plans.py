@@ -78,6 +78,7 @@ async def _overlap(stage: Stage) -> None:
     await stage.engine.set_schedule_active(row.id, is_active=False)
     await stage.engine.set_schedule_active(row.id, is_active=True)
     for _ in range(3):
+        assert (await stage.engine.prepare(60)).count
         stage.clock.advance(60)
         await stage.engine.fire()
     worker = await stage.register(queues=("timed",))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from functools import lru_cache
 from hashlib import blake2b
 
-from rota.domain.cron import CronFire, load_cron, load_zone, next_fire, to_utc
+from rota.domain.cron import CronFire, DstGap, DstOverlap, is_hashed, load_cron, load_zone, next_fire, to_utc
 from rota.domain.schedule import ScheduleSpec
 from rota.domain.schedule_calendar import compile_exclusions
 
@@ -102,9 +103,8 @@ class ScheduleTicks:
     def _next_of_rule(self, after: datetime) -> Tick | None:
         spec = self.spec
         if spec.cron is not None:
-            cron = load_cron(spec.cron, seed=self.seed)
-            zone = load_zone(spec.timezone)
-            return next_fire(cron, after, zone, dst_gap=spec.dst_gap, dst_overlap=spec.dst_overlap)
+            seed = self.seed if is_hashed(spec.cron) else ""
+            return _next_of_cron(spec.cron, seed, spec.timezone, after, spec.dst_gap, spec.dst_overlap)
         if spec.run_at is not None:
             return Tick(spec.run_at) if after < spec.run_at else None
         return self._next_interval(after)
@@ -127,6 +127,15 @@ class ScheduleTicks:
         zone = load_zone(self.spec.timezone)
         day = compile_exclusions(self.spec.calendar).next_open_day(tick.at.astimezone(zone).date())
         return None if day is None else to_utc(datetime.combine(day, time(), tzinfo=zone))
+
+
+@lru_cache(maxsize=32_768)
+def _next_of_cron(
+    text: str, seed: str, zone_name: str, after: datetime, dst_gap: DstGap, dst_overlap: DstOverlap
+) -> Tick | None:
+    """Remembered, because many schedules share an expression, and each tick is asked for several times."""
+    cron = load_cron(text, seed=seed)
+    return next_fire(cron, after, load_zone(zone_name), dst_gap=dst_gap, dst_overlap=dst_overlap)
 
 
 def _share(seed: str) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -211,7 +211,7 @@ class Core:
     options: EngineOptions = field(default_factory=EngineOptions)
     watch: Watch | None = None
     tasks: Memory[str, TaskDefinition] = field(default_factory=lambda: Memory(50_000))
-    versions: Memory[str, VersionDefinition] = field(default_factory=lambda: Memory(5_000))
+    versions: Memory[str, VersionDefinition] = field(default_factory=lambda: Memory(20_000))
     # By the task id of the branch.
     forks: Memory[str, tuple[Mapping[str, str], Fork]] = field(default_factory=lambda: Memory(5_000))
     run_facts: Memory[str, RunFacts] = field(default_factory=lambda: Memory(20_000))
@@ -266,26 +266,22 @@ class Core:
         return found
 
     async def find_version(self, transaction: Transaction, version_id: str) -> VersionDefinition | None:
-        version = self.versions.get(version_id)
-        if version is None:
-            rows = await definitions.read_version_tasks(transaction, version_id)
-            if not rows:
-                return None
-            facts = (await definitions.read_version_facts(transaction, [version_id]))[0]
-            first = frozenset(row.id for row in rows if row.upstream_count == 0 or row.trigger_rule == "always")
-            version = VersionDefinition(
-                version_id,
-                facts.workflow_id,
-                tuple(row.id for row in rows),
-                first,
-                frozenset(row.id for row in rows if row.is_gated),
-                facts.run_timeout_seconds,
-                declare(facts.params) if facts.params else None,
-                frozenset(row.id for row in rows if row.is_branch),
-                facts.is_watched,
-            )
-            self.versions.put(version_id, version)
-        return version
+        return (await self.find_versions(transaction, [version_id])).get(version_id)
+
+    async def find_versions(self, transaction: Transaction, version_ids: Iterable[str]) -> dict[str, VersionDefinition]:
+        """Those of these versions that exist and have tasks, read from the database only the first time."""
+        wanted = set(version_ids)
+        found = {version_id: version for version_id in wanted if (version := self.versions.get(version_id))}
+        missing = sorted(wanted - found.keys())
+        for start in range(0, len(missing), definitions.ROWS_PER_STATEMENT):
+            part = missing[start : start + definitions.ROWS_PER_STATEMENT]
+            shapes: dict[str, list[Any]] = defaultdict(list)
+            for row in await definitions.read_shapes(transaction, part):
+                shapes[row.version_id].append(row)
+            for facts in await definitions.read_version_facts(transaction, sorted(shapes)):
+                found[facts.id] = _make_version(facts, shapes[facts.id])
+                self.versions.put(facts.id, found[facts.id])
+        return found
 
     async def find_run_facts(self, transaction: Transaction, run_ids: Sequence[str]) -> dict[str, RunFacts]:
         found = {run_id: facts for run_id in set(run_ids) if (facts := self.run_facts.get(run_id))}
@@ -321,3 +317,17 @@ class Core:
             )
             self.workers.put(incarnation, known)
         return known
+
+
+def _make_version(facts: Any, rows: Sequence[Any]) -> VersionDefinition:
+    return VersionDefinition(
+        facts.id,
+        facts.workflow_id,
+        tuple(row.id for row in rows),
+        frozenset(row.id for row in rows if row.upstream_count == 0 or row.trigger_rule == "always"),
+        frozenset(row.id for row in rows if row.is_gated),
+        facts.run_timeout_seconds,
+        declare(facts.params) if facts.params else None,
+        frozenset(row.id for row in rows if row.is_branch),
+        facts.is_watched,
+    )

@@ -39,6 +39,7 @@ from rota.engine import (
     jobs,
     keys,
     mark,
+    prepare,
     prune,
     queueing,
     reap,
@@ -74,6 +75,7 @@ from rota.store.wakeups import Topic
 # How the engine starts the kinds that no worker executes, and what it does when the time of one has come.
 STARTERS: Mapping[str, Starter] = {"wait": waits.start_waits, "approval": approve.start_approvals}
 DUE_HANDLERS: Mapping[str, DueHandler] = {Holder.WAIT: waits.end_waits, Holder.APPROVAL: approve.end_approvals}
+Place = tuple[datetime, str]
 # A limit that another claim is looking at is free again within a transaction's time.
 CONTENDED_SECONDS = 0.01
 # Wake-ups may get lost with a process that dies; whoever waits looks again after this time.
@@ -300,6 +302,10 @@ class Engine:
     async def fire(self) -> FireReport:
         """Fires one batch of due schedules."""
         return await self.database.transact(lambda tx: fire.fire(self._core, tx))
+
+    async def prepare(self, slot_seconds: float, place: Place | None = None) -> prepare.Prepared:
+        """Reads ahead one batch of what is due within the slot."""
+        return await self.database.read(lambda tx: prepare.prepare(self._core, tx, slot_seconds, place))
 
     async def release_due(self) -> int:
         """Queues one batch of due retries."""

@@ -61,6 +61,7 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
     _check(requests)
     rows = await definitions.read_workflows(transaction, [request.workflow_id for request in requests])
     turns = await _find_turns(transaction, rows)
+    known = await _find_versions(core, transaction, rows, requests)
     ids = core.new_ids(len(requests))
     new: list[NewRun] = []
     versions: dict[str, VersionDefinition] = {}
@@ -69,7 +70,9 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
         workflow = rows.get(request.workflow_id)
         if workflow is None:
             raise NotFound(f"there is no workflow {request.workflow_id}")
-        version = await _find_version(core, transaction, workflow, request)
+        version = known.get(request.version_id or workflow.current_version_id or "")
+        if version is None or version.workflow_id != workflow.id:
+            raise Conflict(f"workflow {workflow.name} has no tasks yet: add tasks before it is run", code="no_tasks")
         if version.params is not None:
             try:
                 request = await _resolve_params(transaction, run_id, workflow, version.params, request)
@@ -119,14 +122,12 @@ async def _find_turns(transaction: Transaction, rows: Mapping[str, WorkflowRow])
     return await workflow_runs.lock_free_turns(transaction, limited) if limited else {}
 
 
-async def _find_version(
-    core: Core, transaction: Transaction, workflow: WorkflowRow, request: RunRequest
-) -> VersionDefinition:
-    version_id = request.version_id or workflow.current_version_id
-    version = await core.find_version(transaction, version_id) if version_id else None
-    if version is None or version.workflow_id != workflow.id:
-        raise Conflict(f"workflow {workflow.name} has no tasks yet: add tasks before it is run", code="no_tasks")
-    return version
+async def _find_versions(
+    core: Core, transaction: Transaction, rows: Mapping[str, WorkflowRow], requests: Sequence[RunRequest]
+) -> dict[str, VersionDefinition]:
+    current = {row.id: row.current_version_id for row in rows.values()}
+    wanted = {request.version_id or current.get(request.workflow_id) for request in requests}
+    return await core.find_versions(transaction, [version_id for version_id in wanted if version_id])
 
 
 def _make_run(

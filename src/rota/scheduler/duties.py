@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 import structlog
 
 from rota.domain.errors import NOT_LEADER, Conflict
-from rota.engine.engine import Engine
+from rota.engine.engine import Engine, Place
 from rota.observability.metrics import Metrics
 from rota.store.database import Transaction
 
@@ -65,6 +66,11 @@ class FireDuty:
         self.interval_seconds = interval_seconds
 
     async def run_once(self) -> int:
+        # Where writers work side by side, one batch is decided while the other is written.
+        lanes = 1 if self._engine.database.is_sqlite else 2
+        return sum(await asyncio.gather(*(self._fire_all() for _ in range(lanes))))
+
+    async def _fire_all(self) -> int:
         done = 0
         for _ in range(MOST_BATCHES):
             report = await self._engine.fire()
@@ -74,6 +80,28 @@ class FireDuty:
             if not report.schedules:
                 break
         return done
+
+
+class PrepareDuty:
+    """Reads ahead what is due within the coming slot, each schedule once."""
+
+    name = "prepare"
+
+    def __init__(self, engine: Engine, slot_seconds: float) -> None:
+        self._engine = engine
+        self._slot_seconds = slot_seconds
+        self._place: Place | None = None
+        # Twice a slot, so that each schedule is read at least half a slot before its instant.
+        self.interval_seconds = slot_seconds / 2
+
+    async def run_once(self) -> int:
+        done = 0
+        while True:
+            prepared = await self._engine.prepare(self._slot_seconds, self._place)
+            self._place = prepared.place
+            done += prepared.count
+            if not prepared.count:
+                return done
 
 
 def build_due_duties(engine: Engine, metrics: Metrics, interval_seconds: float) -> tuple[Duty, ...]:

@@ -14,7 +14,7 @@ import structlog
 from rota.domain.errors import Unavailable
 from rota.engine.engine import Engine
 from rota.observability.metrics import Metrics
-from rota.scheduler.duties import Duty, Leadership, build_due_duties, build_duties, build_housekeeping
+from rota.scheduler.duties import Duty, Leadership, PrepareDuty, build_due_duties, build_duties, build_housekeeping
 from rota.store.wakeups import Topic
 
 log = structlog.get_logger(__name__)
@@ -51,6 +51,7 @@ class Scheduler:
         self._metrics = metrics or Metrics()
         self._due = build_due_duties(engine, self._metrics, self.options.slot_gap_seconds)
         self._duties = (
+            PrepareDuty(engine, self.options.slot_gap_seconds),
             *build_duties(engine, self._metrics),
             *build_housekeeping(engine, leadership, retention_seconds=self.options.retention_seconds),
             *duties,

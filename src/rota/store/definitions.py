@@ -287,6 +287,28 @@ class TaskRow:
 _TASK_COLUMNS = [tasks.c[name] for name in TaskRow.__dataclass_fields__]
 _wanted_tasks = batch("wanted_tasks", id=Id())
 _TASKS = select(*_TASK_COLUMNS).where(within(tasks.c.id, select(_wanted_tasks.c.id).scalar_subquery()))
+_VERSIONS_TASKS = (
+    select(
+        tasks.c.id,
+        tasks.c.version_id,
+        tasks.c.upstream_count,
+        tasks.c.trigger_rule,
+        tasks.c.is_gated,
+        tasks.c.is_branch,
+    )
+    .where(
+        within(tasks.c.version_id, select(batch("tasked_versions", id=Id()).c.id).scalar_subquery()),
+    )
+    .order_by(tasks.c.version_id, tasks.c.position)
+)
+
+
+async def read_shapes(transaction: Transaction, version_ids: Sequence[str]) -> Sequence[Any]:
+    """What creating runs needs to know of the tasks of these versions, in the order of their definitions."""
+    parameters = {"tasked_versions": encode_rows([(version_id,) for version_id in version_ids])}
+    return await transaction.rows(_VERSIONS_TASKS, parameters)
+
+
 _VERSION_TASKS = (
     select(*_TASK_COLUMNS).where(tasks.c.version_id == bindparam("version_id", type_=Id())).order_by(tasks.c.position)
 )

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Boolean, Integer, Text, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Boolean, Float, Integer, Text, bindparam, case, delete, func, insert, or_, select, update
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, Instant, among, batch, flag, within
-from rota.store.encoding import encode_rows, to_microseconds
+from rota.store.dialect import NOTHING, NOW, Id, Instant, add_seconds, among, batch, flag, within
+from rota.store.encoding import EPOCH, encode_rows, to_microseconds
 from rota.store.tables import schedules, workflows
 
 _s = schedules.c
@@ -83,6 +83,29 @@ async def lock_due(transaction: Transaction, limit: int) -> list[tuple[ScheduleR
     """Schedules that are due, with their workflow's current version. Those that another node has are left out."""
     rows = await transaction.rows(_DUE, {"at_most": limit})
     return [(ScheduleRow(*row[:-1]), row[-1]) for row in rows]
+
+
+_COMING = (
+    select(*_COLUMNS, workflows.c.current_version_id)
+    .join(workflows, workflows.c.id == _s.workflow_id)
+    .where(
+        flag(_s.is_active),
+        _s.next_due_at <= add_seconds(NOW, bindparam("slot_seconds", type_=Float())),
+        _s.next_due_at >= bindparam("due_from", type_=Instant()),
+        or_(_s.next_due_at > bindparam("due_from", type_=Instant()), _s.id > bindparam("from_id", type_=Id())),
+    )
+    .order_by(_s.next_due_at, _s.id)
+    .limit(bindparam("at_most", type_=Integer()))
+)
+
+
+async def read_coming(
+    transaction: Transaction, slot_seconds: float, place: tuple[datetime, str] | None, limit: int
+) -> list[tuple[ScheduleRow, str | None]]:
+    """Schedules that are due within the slot, after `place`, with their workflow's current version."""
+    due_from, from_id = place or (EPOCH, NOTHING)
+    parameters = {"slot_seconds": slot_seconds, "due_from": due_from, "from_id": from_id, "at_most": limit}
+    return [(ScheduleRow(*row[:-1]), row[-1]) for row in await transaction.rows(_COMING, parameters)]
 
 
 _NEXT_DUE = select(func.min(_s.next_due_at), NOW).where(flag(_s.is_active), _s.next_due_at.is_not(None))

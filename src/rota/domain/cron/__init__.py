@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.domain.cron.expression import Cron, load_cron, parse_cron
+from rota.domain.cron.expression import Cron, is_hashed, load_cron, parse_cron
 from rota.domain.cron.fires import CronFire, DstGap, DstOverlap, fires_after, next_fire
 from rota.domain.cron.zones import load_zone, to_utc
 
@@ -12,6 +12,7 @@ __all__ = [
     "DstGap",
     "DstOverlap",
     "fires_after",
+    "is_hashed",
     "load_cron",
     "load_zone",
     "next_fire",

@@ -116,7 +116,13 @@ class CronFaults(CronFault):
 
 def load_cron(text: str, *, seed: str = "") -> Cron:
     """Compile an expression that was accepted before; one that never matches just has no next time."""
-    return _compile(text, seed if fields.is_hashed(text.upper()) else "")
+    return _compile(text, seed if is_hashed(text) else "")
+
+
+@lru_cache(maxsize=16_384)
+def is_hashed(text: str) -> bool:
+    """Whether the schedule's id has a part in the times of an expression (`H`, `~`)."""
+    return fields.is_hashed(text.upper())
 
 
 @lru_cache(maxsize=16_384)
