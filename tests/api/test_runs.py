@@ -210,3 +210,34 @@ async def test_what_does_not_exist_is_not_found(server: Server):
         assert (answer.status, answer.json["code"]) == (404, "not_found"), path
     for path in (f"/workflow-runs/{NOWHERE}/cancel", f"/task-runs/{NOWHERE}/retry", "/workflows/none/trigger"):
         assert (await server.call("POST", path, {})).status == 404
+
+
+async def test_a_run_that_a_task_has_started(server: Server):
+    await server.define({"name": "work"}, name="child")
+    call = {"name": "call", "workflow": "child", "params": {"day": "{{ ds }}"}}
+    await server.post("/workflows", {"name": "flow", "tasks": [call]}, status=201)
+    run = await server.trigger()
+    (call,) = (await server.get(f"/workflow-runs/{run['id']}"))["task_runs"]
+    assert (run["parent_run_id"], run["depth"], call["kind"]) == (None, 0, "workflow")
+    await server.engine.follow()
+    explained = await server.get(f"/task-runs/{call['id']}/explain")
+    assert explained["code"] == "waiting_for_run"
+    (child,) = (await server.get(f"/workflow-runs?parent_task_run_id={call['id']}"))["items"]
+    assert explained["holders"][0]["id"] == child["id"]
+    assert (child["workflow"], child["trigger"], child["depth"]) == ("child", "workflow", 1)
+    assert (child["parent_run_id"], child["parent_task_run_id"]) == (run["id"], call["id"])
+    assert list(child["params"]) == ["day"]
+    await server.work()
+    await server.engine.follow()
+    assert (await server.get(f"/task-runs/{call['id']}"))["output"] == {}
+    assert (await server.get(f"/workflow-runs?parent_task_run_id={NOWHERE}"))["items"] == []
+
+
+async def test_a_circle_of_workflows_is_named(server: Server):
+    await server.post("/workflows", {"name": "flow", "tasks": [{"name": "c", "workflow": "other"}]}, status=201)
+    await server.define({"name": "fine"}, name="third", on=[{"workflow": "flow", "status": "done"}])
+    document = {"name": "other", "tasks": [{"name": "c", "workflow": "flow"}]}
+    refused = await server.call("POST", "/workflows", document)
+    assert refused.status == 422
+    assert [error["field"] for error in refused.json["errors"]] == ["tasks[0].workflow"]
+    assert "other → flow → other" in refused.json["detail"]

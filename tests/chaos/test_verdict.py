@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import delete, insert, update
 
 from rota.store.dialect import NOW
-from rota.store.tables import state_history, task_runs, workers, workflow_runs
+from rota.store.tables import state_history, task_runs, workflow_runs
+from rota.store.tables_service import workers
 from tests.chaos.report import Report
 from tests.chaos.verdict import Effects, judge
 from tests.engine.stage import LEASE_SECONDS, Stage, open_stage, task

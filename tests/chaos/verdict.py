@@ -10,7 +10,8 @@ from sqlalchemy import select
 
 from rota.domain.states import RUN_FINAL, TASK_FINAL
 from rota.store.database import Database, DatabaseOptions, Transaction
-from rota.store.tables import state_history, task_runs, tasks, workers, workflow_runs
+from rota.store.tables import state_history, task_runs, tasks, workflow_runs
+from rota.store.tables_service import workers
 from tests.chaos.report import Report
 from tests.engine.invariants import find_faults
 

@@ -159,6 +159,13 @@ class Stage:
             .order_by(workflow_runs.c.logical_date, workflow_runs.c.id)
         )
 
+    async def follow(self) -> int:
+        """Lets everything happen that follows from one run for others; how much that was."""
+        done = 0
+        while count := await self.engine.follow():
+            done += count
+        return done
+
     # --- workers ------------------------------------------------------------------------------------------------
 
     async def register(self, **fields: Any) -> WorkerIdentity:
@@ -167,6 +174,10 @@ class Stage:
 
     async def claim(self, worker: WorkerIdentity, limit: int = 100) -> list[Assignment]:
         return list(await self.engine.claim(worker, limit=limit))
+
+    async def _follow_and_claim(self, worker: WorkerIdentity) -> list[Assignment]:
+        await self.follow()
+        return await self.claim(worker)
 
     async def finish(
         self, worker: WorkerIdentity, items: Iterable[Assignment], status: str = "success", **fields: Any
@@ -177,7 +188,7 @@ class Stage:
     async def work(self, worker: WorkerIdentity, script: Script | None = None) -> list[str]:
         """Claims and ends until nothing is queued; returns the names of the tasks in the order of their starts."""
         started: list[str] = []
-        while items := await self.claim(worker):
+        while items := await self.claim(worker) or await self._follow_and_claim(worker):
             started += [item.task for item in items]
             ends = [_end(item, script or {}) for item in items]
             for result in (await self.engine.report(worker, ends)).results:

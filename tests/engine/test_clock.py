@@ -16,7 +16,8 @@ from rota.domain.work import AttemptKey, Finished, Registration
 from rota.engine.engine import Engine
 from rota.engine.submit import RunRequest
 from rota.store import database
-from rota.store.tables import schedules, task_runs, workers, workflow_runs
+from rota.store.tables import schedules, task_runs, workflow_runs
+from rota.store.tables_service import workers
 from tests.engine.invariants import find_faults
 from tests.engine.stage import LEASE_SECONDS, Clock, Stage, open_node, task
 from tests.servers.postgres import Address

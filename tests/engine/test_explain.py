@@ -8,7 +8,8 @@ from sqlalchemy import func, select
 from rota.domain.errors import NotFound
 from rota.domain.ids import make_uuid7
 from rota.domain.work import LogChunk
-from rota.store.tables import attempts, state_history, task_logs, task_runs, workers, workflow_runs
+from rota.store.tables import attempts, state_history, task_logs, task_runs, workflow_runs
+from rota.store.tables_service import workers
 from tests.engine.stage import Stage, task
 
 UNKNOWN = make_uuid7(1_700_000_000_000, b"0123456789")

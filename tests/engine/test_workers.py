@@ -10,7 +10,7 @@ from sqlalchemy import select
 from rota.domain.errors import InvalidInput, NotFound, Unauthenticated
 from rota.domain.ids import make_uuid7
 from rota.domain.work import AttemptKey, Registration, WorkerIdentity
-from rota.store.tables import workers
+from rota.store.tables_service import workers
 from tests.engine.stage import LEASE_SECONDS, Stage, open_node, task
 
 UNKNOWN = make_uuid7(1_700_000_000_000, b"0123456789")

@@ -25,6 +25,7 @@ PARTIAL = {
     *("ix_task_runs_expiry", "ix_task_runs_key_new", "ix_task_runs_key_left"),
     # Bounded by what people are asked at the moment.
     "ix_task_runs_approvals",
+    *("ix_task_runs_calls", "ix_workflow_runs_untold"),
     # Bounded by what has failed and not been retried yet, and read only when somebody retries.
     "ix_task_runs_dead",
     *("ix_workflow_runs_deadline", "ix_workflow_runs_waiting", "ix_workflow_runs_active", "ix_schedules_due"),

@@ -57,6 +57,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     await _branch(stage)
     await _overlap(stage)
     await _queue_for_keys(stage)
+    await _call_others(stage, turn)
     await engine.find_next_due()
     stage.clock.advance(600)
     await engine.reap_runs()
@@ -165,6 +166,27 @@ async def _queue_for_keys(stage: Stage) -> None:
     await stage.engine.cancel_run(runs[1])
     stage.clock.advance(5)
     assert await stage.engine.expire_waiting() == 2
+
+
+async def _call_others(stage: Stage, turn: int) -> None:
+    """Sub-workflows, workflows that start at the end of others, and the ends and cancels between them."""
+    worker = await stage.register()
+    await stage.define(task("work", output="json", priority=turn), name="called", max_active_runs=turn)
+    parent = task("call", workflow="called"), task("forget", workflow="called", wait_for_result=False)
+    caller_id = await stage.define(*parent, task("b", "call", priority=turn), name="caller")
+    listens = [{"workflow": "caller", "status": "done"}, {"workflow": "called", "status": "failed"}]
+    listener_id = await stage.define(task("c", priority=turn), name="listener", on=listens)
+    run_id = await stage.submit(caller_id)
+    await stage.work(worker)
+    await stage.submit(caller_id)
+    await stage.work(worker, {"work": "failed"})
+    cancelled = await stage.submit(caller_id)
+    await stage.follow()
+    await stage.engine.explain_run(cancelled)
+    await stage.engine.cancel_run(cancelled)
+    await stage.work(worker)
+    assert await stage.run_status(run_id) == "success"
+    assert len(await stage.runs_of(listener_id)) == 5
 
 
 async def _load(stage: Stage) -> None:

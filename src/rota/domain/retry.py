@@ -17,7 +17,7 @@ _MAX_DOUBLINGS = 60
 # Never the task's own failure: a cancel is a wish, and lost workers have their own budget (`max_deliveries`).
 NEVER_RETRIED = frozenset({ErrorType.CANCELLED, ErrorType.POISON, ErrorType.WORKER_LOST})
 # Trying again cannot help, unless `retry_on` names it.
-_RETRIED_IF_NAMED = frozenset({ErrorType.BAD_TASK, ErrorType.REJECTED})
+_RETRIED_IF_NAMED = frozenset({ErrorType.BAD_TASK, ErrorType.REJECTED, ErrorType.RUN_CANCELLED})
 _HTTP_GONE = 410
 
 

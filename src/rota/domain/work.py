@@ -30,6 +30,9 @@ class ErrorType(StrEnum):
     BAD_TASK = "bad_task"
     # A person said no.
     REJECTED = "rejected"
+    # Of the run that a task has started and waited for.
+    RUN_FAILED = "run_failed"
+    RUN_CANCELLED = "run_cancelled"
     EXCEPTION = "exception"
     # Somebody has declared it failed.
     MARKED = "marked"

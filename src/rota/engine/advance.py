@@ -12,7 +12,7 @@ from rota.engine.branches import explain_left_out
 from rota.engine.core import Core, Ended
 from rota.engine.gate import pass_gate
 from rota.engine.record import note_run, note_task
-from rota.store import failures, releases, task_runs, workflow_runs
+from rota.store import failures, releases, task_runs, turns, workflow_runs
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT
 from rota.store.history import Change
@@ -21,6 +21,8 @@ from rota.store.workflow_runs import Settled
 
 # Runs that end as soon as they start make room for others. Beyond so many in a row, the reaper gives the turns.
 MAX_TURN_ROUNDS = 20
+# Of one workflow, at once.
+MAX_STARTS = 1000
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ async def advance(
         settled = await workflow_runs.count_down(
             transaction, [(run_id, total, failed) for run_id, (total, failed) in sorted(tallies.items())]
         )
-        done = await _end_runs(transaction, settled, wave)
+        done = await _end_runs(core, transaction, settled, wave)
         if turn < MAX_TURN_ROUNDS - 1:
             await _give_turns(transaction, done, wave)
     return wave.changes
@@ -108,14 +110,17 @@ def _count(end: Ended) -> tuple[str, str, int, int, int]:
     return (end.run_id, end.task_id, int(counter == "succeeded"), int(counter == "failed"), int(counter == "skipped"))
 
 
-async def _end_runs(transaction: Transaction, settled: Sequence[Settled], wave: _Wave) -> list[Settled]:
+async def _end_runs(core: Core, transaction: Transaction, settled: Sequence[Settled], wave: _Wave) -> list[Settled]:
     """Ends those of which nothing remains, and returns them."""
     done = [run for run in settled if run.remaining == 0]
     outcomes = {run.id: run.status for run in done if run.status != "running"}
     unclear = [run for run in done if run.status == "running"]
+    is_untold = any(run.is_untold for run in done)
     if unclear:
         outcomes |= await _decide_outcomes(transaction, unclear)
-        await workflow_runs.end_runs(transaction, [(run.id, outcomes[run.id]) for run in unclear])
+        is_untold |= await workflow_runs.end_runs(transaction, [(run.id, outcomes[run.id]) for run in unclear])
+    if is_untold:
+        core.follow_up.soon(transaction)
     wave.changes += [
         note_run(run.id, run.namespace, "running", outcomes[run.id], {"workflow_id": run.workflow_id}) for run in done
     ]
@@ -149,9 +154,8 @@ async def start_turns(core: Core, transaction: Transaction, workflow_id: str) ->
 
 
 async def _start_runs(transaction: Transaction, workflow_id: str) -> tuple[list[Change], list[str]]:
-    turns = await workflow_runs.lock_free_turns(transaction, [workflow_id])
-    free = turns.get(workflow_id, 0)
-    started = await workflow_runs.start_waiting_runs(transaction, workflow_id, min(free, 1000)) if free else []
+    free = (await turns.lock_free_turns(transaction, [workflow_id])).get(workflow_id, 0)
+    started = await turns.start_waiting_runs(transaction, workflow_id, min(free, MAX_STARTS)) if free else []
     if not started:
         return [], []
     changes = [note_run(run.id, run.namespace, "pending", "running") for run in started]

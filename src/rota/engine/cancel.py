@@ -59,6 +59,8 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
         ready,
     )
     await record(core, transaction, changes)
+    if any(row.holder == Holder.RUN for row in touched):
+        core.follow_up.soon(transaction)
     if asked:
         transaction.wake(Topic.ORDERS)
     return CancelReport(len(stopped), asked)
@@ -100,6 +102,7 @@ async def cancel_task_run(core: Core, transaction: Transaction, task_run_id: str
         raise Conflict(f"task run {task_run_id} is {standing.status} already: there is nothing left to cancel")
     if not _stops_at_once(row):
         asked = await interventions.ask_running(transaction, [task_run_id])
+        core.follow_up.soon(transaction)
         transaction.wake(Topic.ORDERS)
         return CancelReport(0, asked)
     stopped = await _stop(transaction, [(row.id, row.status)])

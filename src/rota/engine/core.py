@@ -17,6 +17,7 @@ from rota.domain.share import FairShare
 from rota.domain.spec import WORKER_KINDS, TaskSpec
 from rota.domain.spec_task import task_from_dict
 from rota.engine.expressions import Expression, compile_expression
+from rota.engine.follow_up import FollowUp
 from rota.engine.params import Declaration, declare
 from rota.engine.templates import KEY_FIELD, TaskTemplate, compile_fields, compile_task
 from rota.engine.watch import Watch
@@ -46,6 +47,8 @@ class EngineOptions:
     lane_limit: int = 2_000
 
 
+# So many runs may stand above one that is started by a task or by the end of another.
+MAX_DEPTH = 50
 # What the column holds.
 MAX_ATTEMPT = 2**31 - 1
 
@@ -222,6 +225,7 @@ class Core:
     starters: Mapping[str, Starter] = field(default_factory=dict)
     # By holder.
     due_handlers: Mapping[str, DueHandler] = field(default_factory=dict)
+    follow_up: FollowUp = field(default_factory=FollowUp)
     share: FairShare = field(default_factory=FairShare)
     first_lane: int = FIRST_LANE
 

@@ -16,6 +16,7 @@ from rota.engine.advance import start_turns
 from rota.engine.arming import save_schedules
 from rota.engine.core import Core
 from rota.engine.expressions import check_texts, find_expressions
+from rota.engine.linkage import save_links
 from rota.engine.params import check_defaults
 from rota.engine.record import record
 from rota.store import definitions, lanes, schedules, workflow_runs
@@ -128,6 +129,7 @@ def _facts(spec: WorkflowSpec) -> dict[str, Any]:
 async def _add_version(core: Core, transaction: Transaction, workflow_id: str, number: int, spec: WorkflowSpec) -> None:
     _require_templates(spec)
     await _require_pools(transaction, spec)
+    await save_links(transaction, workflow_id, spec)
     lane_ids = await lanes.ensure_lanes(transaction, choose_lanes(workflow_id, spec))
     version = plan_version(core, workflow_id, number, spec, lane_ids)
     await definitions.insert_versions(transaction, [version])

@@ -35,6 +35,7 @@ from rota.engine import (
     define,
     explain,
     fire,
+    follow,
     held,
     jobs,
     keys,
@@ -47,6 +48,7 @@ from rota.engine import (
     rerun,
     retry,
     review,
+    subflow,
     submit,
     waits,
 )
@@ -73,7 +75,11 @@ from rota.store.definitions import WorkflowRow
 from rota.store.wakeups import Topic
 
 # How the engine starts the kinds that no worker executes, and what it does when the time of one has come.
-STARTERS: Mapping[str, Starter] = {"wait": waits.start_waits, "approval": approve.start_approvals}
+STARTERS: Mapping[str, Starter] = {
+    "wait": waits.start_waits,
+    "approval": approve.start_approvals,
+    "workflow": subflow.start_calls,
+}
 DUE_HANDLERS: Mapping[str, DueHandler] = {Holder.WAIT: waits.end_waits, Holder.APPROVAL: approve.end_approvals}
 Place = tuple[datetime, str]
 # A limit that another claim is looking at is free again within a transaction's time.
@@ -110,6 +116,7 @@ class Engine:
         self._metrics = metrics
         self._core = Core(database, options or EngineOptions(), Watch(metrics) if metrics else None)
         self._core.starters, self._core.due_handlers = STARTERS, DUE_HANDLERS
+        self._core.follow_up.work = self.follow
         lanes = 1 if database.is_sqlite else 2
         self._worker_calls: Gatherer[_WorkerCall, _WorkerAnswer] = Gatherer(
             self._serve_workers, lanes=lanes, weigh=lambda call: 1 + len(call.reports) + call.limit
@@ -322,6 +329,23 @@ class Engine:
     async def expire_waiting(self) -> int:
         """Fails one batch of task runs that have waited for a worker for too long."""
         return await self.database.transact(lambda tx: reap.expire_waiting(self._core, tx))
+
+    async def follow(self) -> int:
+        """Does one round of what runs have to do with one another: starts, ends and cancels; how much that was."""
+        core, database = self._core, self.database
+        async with core.follow_up.lock:
+            done = 0
+            for workflow_id in core.follow_up.take_workflows():
+                done += await database.transact(partial(follow.start_called, core, workflow_id=workflow_id))
+            untold = await database.read(partial(follow.find_untold, core))
+            if untold:
+                done += await database.transact(partial(follow.tell, core, untold=untold))
+            for orphan in await database.read(partial(follow.find_orphans, core)):
+                # Another node may have been faster.
+                with suppress(Conflict, NotFound):
+                    await database.transact(partial(follow.cancel_orphan, core, orphan=orphan))
+                    done += 1
+            return done
 
     async def reap_attempts(self) -> int:
         """Takes one batch of attempts away from workers whose leases have run out."""

@@ -57,7 +57,8 @@ async def explain_task_run(core: Core, transaction: Transaction, task_run_id: st
             details={"error": row.error},
         )
     if row.status == "running":
-        return _explain_running(row)
+        child = await reasons.read_called_run(transaction, row.id, row.attempt) if row.holder == "run" else None
+        return _explain_running(row) if child is None else await _explain_call(transaction, child)
     return Explanation(row.status, "ended", f"it ended as {row.status}", details={"finished_at": row.finished_at})
 
 
@@ -73,6 +74,16 @@ async def _explain_pending(transaction: Transaction, row: Any) -> Explanation:
         f"with trigger rule {row.trigger_rule} it waits for {names}",
         tuple(Holder(blocker.id, blocker.name) for blocker in blockers),
     )
+
+
+async def _explain_call(transaction: Transaction, child: Any) -> Explanation:
+    """Of a task run that waits for a run that it has started."""
+    turn = await explain_run_turn(transaction, child.id)
+    why = f": {turn.sentence}" if turn else ""
+    sentence = f"it waits for its run of workflow {child.name}, which is {child.status}{why}"
+    if turn is not None:
+        return Explanation("running", turn.code, sentence, turn.holders)
+    return Explanation("running", "waiting_for_run", sentence, (Holder(child.id, child.name, child.started_at),))
 
 
 def _explain_running(row: Any) -> Explanation:

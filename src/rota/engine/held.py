@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.domain.states import Holder, TaskState
-from rota.domain.work import Finished
+from rota.domain.work import ErrorType, Finished
 from rota.engine.complete import MAX_ERROR_CHARACTERS, choose_failed_state, finish
 from rota.engine.core import Core, TaskDefinition
 from rota.store import gates, outcomes
@@ -61,7 +61,7 @@ def _decide(end: HeldEnd, standing: Standing, task: TaskDefinition) -> Outcome:
         end.attempt,
         "",
         status,
-        error_type=end.error_type,
+        error_type=ErrorType.CANCELLED if status is TaskState.CANCELLED else end.error_type,
         error=end.error[:MAX_ERROR_CHARACTERS] if end.error else None,
         output_json=None if end.output is None else encode_json(end.output),
         delay_seconds=delay_seconds,

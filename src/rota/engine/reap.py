@@ -14,7 +14,7 @@ from rota.engine.core import Core, Ended, TaskDefinition
 from rota.engine.gate import find_started_again
 from rota.engine.queueing import pass_on
 from rota.engine.record import note_task, note_worker, record
-from rota.store import expiry, gates, outcomes, workers, workflow_runs
+from rota.store import expiry, gates, outcomes, turns, workers, workflow_runs
 from rota.store.database import Transaction
 from rota.store.history import Change
 from rota.store.outcomes import Outcome, Standing
@@ -162,7 +162,7 @@ async def cancel_overdue(core: Core, transaction: Transaction, run_id: str) -> N
 async def start_waiting(core: Core, transaction: Transaction) -> int:
     """Starts runs whose turn has come unnoticed: the one who made room for them may have died, or left them out."""
     changes: list[Change] = []
-    for workflow_id in await workflow_runs.find_waiting_workflows(transaction, BATCH):
+    for workflow_id in await turns.find_waiting_workflows(transaction, BATCH):
         changes += await start_turns(core, transaction, workflow_id)
     await record(core, transaction, changes)
     return sum(change.entity_type == "workflow_run" for change in changes)

@@ -14,13 +14,13 @@ from rota.engine.core import Core, Ended, VersionDefinition
 from rota.engine.params import Declaration, describe_run
 from rota.engine.record import note_run, note_task, record
 from rota.engine.retry import decide_again
-from rota.store import copies, definitions, history, run_labels, schedules, task_runs, workflow_runs
+from rota.store import copies, definitions, history, run_labels, schedules, task_runs, turns, workflow_runs
 from rota.store.copies import TakenOver
 from rota.store.database import Transaction
 from rota.store.definitions import ROWS_PER_STATEMENT, WorkflowRow
 from rota.store.encoding import encode_json
 from rota.store.wakeups import Topic
-from rota.store.workflow_runs import NewRun
+from rota.store.workflow_runs import NewRun, Parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class RunRequest:
     copies: Mapping[str, str] = field(default_factory=dict)
     # Its end is looked at, whatever the workflow asks for.
     is_watched: bool = False
+    # What started it. Then it waits for its turn even if there is one, and is started right after the commit.
+    parent: Parent | None = None
+    # How long it may take, if that is less than what its workflow allows.
+    timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
     """Creates one run for each request; runs beyond the workflow's max_active_runs wait for their turn."""
     _check(requests)
     rows = await definitions.read_workflows(transaction, [request.workflow_id for request in requests])
-    turns = await _find_turns(transaction, rows)
+    free = await _find_turns(transaction, rows, requests)
     known = await _find_versions(core, transaction, rows, requests)
     ids = core.new_ids(len(requests))
     new: list[NewRun] = []
@@ -82,12 +86,15 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
                 refusals[run_id] = error
                 continue
         versions[run_id] = version
-        is_full = workflow.max_active_runs is not None and turns[workflow.id] <= 0
+        is_full = workflow.max_active_runs is not None and free.get(workflow.id, 0) <= 0
         # A run that goes on from results starts at once, as a retry does.
-        is_waiting = (is_full or request.is_held_back) and not request.copies
+        is_waiting = (is_full or request.is_held_back or request.parent is not None) and not request.copies
         if workflow.max_active_runs is not None and not is_waiting:
-            turns[workflow.id] -= 1
+            free[workflow.id] -= 1
         new.append(_make_run(run_id, workflow, version, request, "pending" if is_waiting else "running"))
+    called = {run.workflow_id for run in new if run.parent is not None}
+    if called:
+        core.follow_up.soon(transaction, called)
     created = await _create(transaction, new)
     taken_over = {run_id: request.copies for run_id, request in zip(ids, requests, strict=True) if request.copies}
     await _create_tasks(core, transaction, [run for run in new if run.id in created], versions, taken_over)
@@ -117,9 +124,13 @@ async def _resolve_params(
     return replace(request, logical_at=moment, params=params.resolve(request.params, values))
 
 
-async def _find_turns(transaction: Transaction, rows: Mapping[str, WorkflowRow]) -> dict[str, int]:
-    limited = [row.id for row in rows.values() if row.max_active_runs is not None]
-    return await workflow_runs.lock_free_turns(transaction, limited) if limited else {}
+async def _find_turns(
+    transaction: Transaction, rows: Mapping[str, WorkflowRow], requests: Sequence[RunRequest]
+) -> dict[str, int]:
+    """Those of runs that may start at once. Who starts a run from within another holds no workflow meanwhile."""
+    wanted = {request.workflow_id for request in requests if request.parent is None}
+    limited = [row.id for row in rows.values() if row.max_active_runs is not None and row.id in wanted]
+    return await turns.lock_free_turns(transaction, limited) if limited else {}
 
 
 async def _find_versions(
@@ -148,10 +159,17 @@ def _make_run(
         labels=request.labels,
         rerun_of=request.rerun_of,
         is_limited=workflow.max_active_runs is not None,
-        timeout_seconds=version.run_timeout_seconds,
         is_serial=request.is_serial,
         is_watched=version.is_watched or request.is_watched,
+        timeout_seconds=_choose_timeout(version, request),
+        parent=request.parent,
     )
+
+
+def _choose_timeout(version: VersionDefinition, request: RunRequest) -> float | None:
+    """The shorter of the two that there may be."""
+    known = [seconds for seconds in (version.run_timeout_seconds, request.timeout_seconds) if seconds is not None]
+    return min(known) if known else None
 
 
 async def _create(transaction: Transaction, runs: Sequence[NewRun]) -> set[str]:

@@ -20,7 +20,10 @@ from rota.domain.spec_read import has_template
 from rota.store.encoding import encode_json
 
 # The parts of a task that may hold templates.
-RENDERED_FIELDS = ("command", "stdin", "http", "args", "container", "env", "working_directory", "wait", "approval")
+RENDERED_FIELDS = (
+    *("command", "stdin", "http", "args", "container", "env", "working_directory"),
+    *("wait", "approval", "params"),
+)
 # Rendered when the task is ready, not when a worker gets it.
 KEY_FIELD = "concurrency_key"
 _ALLOWED_STATEMENTS = (nodes.Output, nodes.If, nodes.TemplateData)
@@ -35,7 +38,7 @@ EVALUATION_ERRORS = (TemplateError, TypeError, ValueError, ArithmeticError, Look
 # What compiling may raise. Python's own compiler has its limits, too.
 COMPILE_ERRORS = (TemplateError, RecursionError, SyntaxError, MemoryError)
 # Whose values keep their types: they become JSON, not text.
-_TYPED_FIELDS = ("args", "http")
+_TYPED_FIELDS = ("args", "http", "params")
 
 
 class Raw(str):

@@ -26,8 +26,8 @@ class Watch:
     def _count(self, counts: Counter[tuple[str, str | None, str]]) -> None:
         for (entity_type, old, new), count in counts.items():
             if old == new:
-                # A note, not a move: so far only results that came too late.
-                self._metrics.count_late_results(count)
+                # A note, not a move. Those of task runs are results that came too late.
+                self._metrics.count_late_results(count if entity_type == "task_run" else 0)
             elif entity_type == "task_run":
                 self._metrics.count_tasks(new, count)
             elif entity_type == "workflow_run":

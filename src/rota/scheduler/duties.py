@@ -164,6 +164,7 @@ def build_duties(engine: Engine, metrics: Metrics) -> tuple[Duty, ...]:
         return _tell("runs_reaped", await engine.reap_runs())
 
     return (
+        BatchDuty("follow", REAP_SECONDS, engine.follow),
         BatchDuty("reap_attempts", REAP_SECONDS, reap_attempts),
         BatchDuty("reap_workers", REAP_SECONDS, reap_workers),
         BatchDuty("reap_runs", REAP_SECONDS, reap_runs),

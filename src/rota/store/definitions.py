@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -356,6 +356,22 @@ async def read_version_facts(transaction: Transaction, version_ids: Sequence[str
     """Number, time limit and parameters of the version; name, namespace and kind of its workflow."""
     parameters = {"wanted_versions": encode_rows([(version_id,) for version_id in version_ids])}
     return await transaction.rows(_VERSION_FACTS, parameters)
+
+
+_names = batch("wanted_names", namespace=String(200), name=String(200))
+# Held against deletion, like those below.
+_NAMED = (
+    select(*_COLUMNS)
+    .join(_names, (_names.c.namespace == _w.namespace) & (_names.c.name == _w.name))
+    .where(_w.kind == constant("workflow"))
+    .with_for_update(of=workflows, read=True, key_share=True)
+)
+
+
+async def find_named(transaction: Transaction, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], WorkflowRow]:
+    """Workflows by (namespace, name), held against deletion; those that do not exist are left out."""
+    rows = await transaction.rows(_NAMED, {"wanted_names": encode_rows(sorted(wanted))})
+    return {(row.namespace, row.name): WorkflowRow(*row) for row in rows}
 
 
 _wanted_workflows = batch("wanted_workflows", id=Id())

@@ -11,7 +11,8 @@ from sqlalchemy import BigInteger, Integer, bindparam, func, select
 from rota.store.database import Transaction
 from rota.store.dialect import Id, Instant, batch, within
 from rota.store.encoding import encode_rows
-from rota.store.tables import state_history, task_runs, tasks, workers, workflow_runs, workflows
+from rota.store.tables import state_history, task_runs, tasks, workflow_runs, workflows
+from rota.store.tables_service import workers
 from rota.store.writers import new_writer, oldest_writer
 
 _h = state_history.c

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import String, select
+from sqlalchemy import String, func, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch
+from rota.store.dialect import Id, batch, constant, within
 from rota.store.encoding import encode_rows
-from rota.store.tables import task_runs, tasks
+from rota.store.tables import task_dependencies, task_runs, tasks
 
 _wanted = batch("wanted_outputs", run_id=Id(), name=String(200))
 _READ = (
@@ -29,3 +29,54 @@ async def read_outputs(
     for row in await transaction.rows(_READ, {"wanted_outputs": encode_rows(wanted)}):
         found.setdefault(row.run_id, {})[row.name] = {"status": row.status, "output": row.output}
     return found
+
+
+class LeafOutputs(NamedTuple):
+    """The outputs of runs, by the names of tasks; for those with too much of them, how much it is."""
+
+    found: dict[str, dict[str, Any]]
+    too_large: dict[str, int]
+
+
+_t = task_runs.c
+_leaves = batch("leaf_runs", id=Id())
+_below = tasks.alias("below")
+_next = (
+    select(_below.c.id)
+    .join(task_dependencies, task_dependencies.c.task_id == _below.c.id)
+    .where(task_dependencies.c.depends_on_task_id == _t.task_id, _below.c.is_teardown.is_(False))
+    .correlate(task_runs)
+)
+_is_leaf_output = (
+    within(_t.run_id, select(_leaves.c.id).scalar_subquery()),
+    _t.output.is_not(None),
+    _t.status == constant("success"),
+    _t.map_index == -1,
+    _t.is_teardown.is_(False),
+    ~_next.exists(),
+)
+_LEAF_SIZES = select(_t.run_id, func.sum(func.length(_t.output))).where(*_is_leaf_output).group_by(_t.run_id)
+_LEAF_OUTPUTS = (
+    select(
+        _t.run_id,
+        # Looked up one by one, so that it is always done by index.
+        select(tasks.c.name).where(tasks.c.id == _t.task_id).scalar_subquery().label("name"),
+        _t.output,
+    )
+    .where(*_is_leaf_output)
+    .order_by(_t.id)
+)
+
+
+async def read_leaf_outputs(transaction: Transaction, run_ids: Sequence[str], most: int) -> LeafOutputs:
+    """What runs leave: the outputs of those successful tasks that no other waits for, clean-up aside. Up to `most`
+    characters of JSON for each run."""
+    if not run_ids:
+        return LeafOutputs({}, {})
+    parameters = {"leaf_runs": encode_rows([(run_id,) for run_id in run_ids])}
+    too_large = {row[0]: int(row[1]) for row in await transaction.rows(_LEAF_SIZES, parameters) if row[1] > most}
+    fitting = [(run_id,) for run_id in run_ids if run_id not in too_large]
+    found: dict[str, dict[str, Any]] = {run_id: {} for (run_id,) in fitting}
+    for row in await transaction.rows(_LEAF_OUTPUTS, {"leaf_runs": encode_rows(fitting)}):
+        found[row.run_id][row.name] = row.output
+    return LeafOutputs(found, too_large)

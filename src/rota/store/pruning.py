@@ -7,8 +7,8 @@ from sqlalchemy import Float, Integer, bindparam, delete, select
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, add_seconds, batch, constant, within
 from rota.store.encoding import encode_rows
-from rota.store.tables import state_history, workers, workflow_runs
-from rota.store.tables_service import idempotency_keys
+from rota.store.tables import state_history, workflow_runs
+from rota.store.tables_service import idempotency_keys, workers
 
 _r = workflow_runs.c
 _limit = bindparam("at_most", type_=Integer())
@@ -16,7 +16,7 @@ _cutoff = add_seconds(NOW, bindparam("minus_seconds", type_=Float()))
 
 _OLD_RUNS = (
     select(_r.id)
-    .where(_r.finished_at < _cutoff)
+    .where(_r.finished_at < _cutoff, _r.is_untold.is_(False))
     .order_by(_r.finished_at)
     .limit(_limit)
     .with_for_update(skip_locked=True)

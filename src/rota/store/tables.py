@@ -1,4 +1,4 @@
-"""The tables of definitions, runs and workers. `migrations/` must lead to exactly this."""
+"""The tables of definitions and runs. `migrations/` must lead to exactly this."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from rota.domain.rules import TriggerRule
-from rota.domain.states import RUN_FINAL, TASK_FINAL, Holder, KeyState, RunState, TaskState, WorkerState
+from rota.domain.states import RUN_FINAL, TASK_FINAL, Holder, KeyState, RunState, TaskState
 from rota.store.dialect import HOT, Id, Instant, Json, Serial, only
 from rota.store.schema import cascade, final_means_finished, metadata, one_of
 
@@ -175,6 +175,14 @@ workflow_runs = Table(
     Column("cancel_reason", Text),
     Column("timeout_seconds", Float),
     Column("deadline_at", Instant),
+    # The run that started it: by a task of its own (and by which attempt of it), or by its end.
+    Column("parent_run_id", Id),
+    Column("parent_task_run_id", Id),
+    Column("parent_attempt", Integer),
+    # How many runs stand above it.
+    Column("depth", Integer, nullable=False, server_default="0"),
+    # It has ended, and those whom that concerns have not been told yet.
+    Column("is_untold", Boolean, nullable=False, server_default=false()),
     Column("created_at", Instant, nullable=False),
     Column("started_at", Instant),
     Column("finished_at", Instant),
@@ -194,6 +202,19 @@ workflow_runs = Table(
         **only("is_watched AND reviewed_at IS NULL AND finished_at IS NOT NULL"),
     ),
     Index("ix_workflow_runs_finished", "finished_at", **only("finished_at IS NOT NULL")),
+    Index("ix_workflow_runs_untold", "finished_at", **only("is_untold")),
+    Index(
+        "uq_workflow_runs_child",
+        *("parent_task_run_id", "parent_attempt"),
+        unique=True,
+        **only("parent_task_run_id IS NOT NULL"),
+    ),
+    Index(
+        "uq_workflow_runs_listener",
+        *("parent_run_id", "workflow_id"),
+        unique=True,
+        **only("parent_run_id IS NOT NULL AND parent_task_run_id IS NULL"),
+    ),
     **HOT,
 )
 
@@ -309,6 +330,7 @@ task_runs = Table(
     Index("ix_task_runs_approvals", "namespace", "id", **only("holder = 'approval'")),
     Index("ix_task_runs_slots", "lane_id", **only("status = 'running' AND is_limited AND holder IS NULL")),
     Index("ix_task_runs_dead", "namespace", "id", **only("status = 'failed'")),
+    Index("ix_task_runs_calls", "id", **only("holder = 'run' AND cancel_requested_at IS NOT NULL")),
     **HOT,
 )
 
@@ -342,29 +364,6 @@ task_logs = Table(
     Column("data", LargeBinary, nullable=False),
     Column("created_at", Instant, nullable=False),
     PrimaryKeyConstraint("task_run_id", "attempt", "offset"),
-)
-
-workers = Table(
-    "workers",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("name", String(200), nullable=False),
-    Column("incarnation", String(36), nullable=False),
-    Column("hostname", String(255), nullable=False),
-    Column("queues", Json, nullable=False),
-    Column("kinds", Json, nullable=False),
-    Column("labels", Json, nullable=False),
-    Column("concurrency", Integer, nullable=False),
-    Column("software_version", String(40), nullable=False, server_default=""),
-    Column("status", String(20), nullable=False),
-    Column("is_drain_requested", Boolean, nullable=False, server_default=false()),
-    Column("started_at", Instant, nullable=False),
-    Column("last_heartbeat", Instant, nullable=False),
-    Column("lease_expires_at", Instant, nullable=False),
-    Column("finished_at", Instant),
-    one_of("status", WorkerState),
-    Index("ix_workers_name_id", "name", "id"),
-    Index("ix_workers_lease", "lease_expires_at", **only("status <> 'inactive'")),
 )
 
 pools = Table(

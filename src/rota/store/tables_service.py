@@ -1,4 +1,4 @@
-"""The tables of the service itself: nodes, leases, secrets, access, audit."""
+"""The tables of the service itself: workers, nodes, leases, secrets, access, audit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,35 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
 )
 
+from rota.domain.states import WorkerState
 from rota.store.dialect import Id, Instant, Json, Serial, only
-from rota.store.schema import metadata
+from rota.store.schema import metadata, one_of
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("incarnation", String(36), nullable=False),
+    Column("hostname", String(255), nullable=False),
+    Column("queues", Json, nullable=False),
+    Column("kinds", Json, nullable=False),
+    Column("labels", Json, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("software_version", String(40), nullable=False, server_default=""),
+    Column("status", String(20), nullable=False),
+    Column("is_drain_requested", Boolean, nullable=False, server_default=false()),
+    Column("started_at", Instant, nullable=False),
+    Column("last_heartbeat", Instant, nullable=False),
+    Column("lease_expires_at", Instant, nullable=False),
+    Column("finished_at", Instant),
+    one_of("status", WorkerState),
+    Index("ix_workers_name_id", "name", "id"),
+    Index("ix_workers_lease", "lease_expires_at", **only("status <> 'inactive'")),
+)
 
 nodes = Table(
     "nodes",

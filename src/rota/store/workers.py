@@ -10,7 +10,8 @@ from sqlalchemy import Float, Integer, String, bindparam, case, insert, select, 
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, Id, add_seconds, among, batch, constant
 from rota.store.encoding import clean_text, encode_rows
-from rota.store.tables import task_runs, workers
+from rota.store.tables import task_runs
+from rota.store.tables_service import workers
 
 _w = workers.c
 _t = task_runs.c

@@ -1,4 +1,4 @@
-"""Statements on workflow runs: creation, counting down, ending, turns."""
+"""Statements on workflow runs: creation, counting down, ending, locks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    not_,
     null,
     or_,
     select,
@@ -25,11 +24,22 @@ from sqlalchemy import (
 )
 
 from rota.store.database import Transaction
-from rota.store.dialect import NOW, Id, Instant, add_seconds, among, batch, constant, flag, insert_new, within
+from rota.store.dialect import NOW, Id, Instant, add_seconds, among, batch, constant, insert_new, within
 from rota.store.encoding import encode_json, encode_rows, to_microseconds
 from rota.store.tables import workflow_runs, workflows
+from rota.store.tables_links import workflow_links
 
 _r = workflow_runs.c
+
+
+class Parent(NamedTuple):
+    """What started a run: another run, by an attempt of one of its task runs or else by its end."""
+
+    run_id: str
+    # How many runs stand above the one that is started.
+    depth: int
+    task_run_id: str | None = None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,7 @@ class NewRun:
     rerun_of: str | None = None
     is_serial: bool = False
     is_watched: bool = False
+    parent: Parent | None = None
 
 
 _new = batch(
@@ -74,6 +85,10 @@ _new = batch(
     rerun_of=Id(),
     is_serial=Boolean(),
     is_watched=Boolean(),
+    parent_run_id=Id(),
+    depth=Integer(),
+    parent_task_run_id=Id(),
+    parent_attempt=Integer(),
 )
 _n = _new.c
 _is_running = _n.status == constant("running")
@@ -98,6 +113,10 @@ _CREATE = insert_new(
         "timeout_seconds": _n.timeout_seconds,
         "is_serial": _n.is_serial,
         "is_watched": _n.is_watched,
+        "parent_run_id": _n.parent_run_id,
+        "depth": _n.depth,
+        "parent_task_run_id": _n.parent_task_run_id,
+        "parent_attempt": _n.parent_attempt,
         "deadline_at": case((_is_running, add_seconds(NOW, _n.timeout_seconds)), else_=null()),
         "created_at": NOW,
         "started_at": case((_is_running, NOW), else_=null()),
@@ -106,7 +125,8 @@ _CREATE = insert_new(
 
 
 async def create_runs(transaction: Transaction, runs: Sequence[NewRun]) -> set[str]:
-    """Creates runs; returns the ids of those that are new. A tick that has its run already makes none."""
+    """Creates runs; returns the ids of those that are new. A tick that has its run already makes none, and so does
+    an end that has started one of the same workflow."""
     rows = [
         (
             run.id,
@@ -126,6 +146,7 @@ async def create_runs(transaction: Transaction, runs: Sequence[NewRun]) -> set[s
             run.rerun_of,
             run.is_serial,
             run.is_watched,
+            *(run.parent or (None, 0, None, None)),
         )
         for run in runs
     ]
@@ -141,6 +162,7 @@ class Settled(NamedTuple):
     failed_count: int
     is_limited: bool
     is_serial: bool
+    is_untold: bool
     is_cancelling: bool
 
     @property
@@ -153,6 +175,20 @@ _tally = batch("tallies", id=Id(), ended=Integer(), failed=Integer())
 _is_clean_end = and_(
     _r.remaining == _tally.c.ended, _r.failed_count + _tally.c.failed == 0, _r.cancel_requested_at.is_(None)
 )
+_listener = (
+    select(workflow_links.c.workflow_id)
+    .join(
+        workflows, and_(workflows.c.namespace == workflow_links.c.namespace, workflows.c.name == workflow_links.c.name)
+    )
+    .where(
+        workflows.c.id == _r.workflow_id,
+        workflows.c.kind == constant("workflow"),
+        workflow_links.c.kind == constant("end"),
+    )
+    .correlate(workflow_runs)
+)
+# Whom the end of a run concerns beyond itself.
+_is_heard = or_(_r.parent_task_run_id.is_not(None), _listener.exists())
 _COUNT_DOWN = (
     update(workflow_runs)
     .values(
@@ -160,6 +196,7 @@ _COUNT_DOWN = (
         failed_count=_r.failed_count + _tally.c.failed,
         status=case((_is_clean_end, "success"), else_=_r.status),
         finished_at=case((_is_clean_end, NOW), else_=_r.finished_at),
+        is_untold=case((_is_clean_end, _is_heard), else_=_r.is_untold),
     )
     .where(_r.id == _tally.c.id, among(_r.id, select(_tally.c.id).scalar_subquery()))
     .returning(
@@ -171,6 +208,7 @@ _COUNT_DOWN = (
         _r.failed_count,
         _r.is_limited,
         _r.is_serial,
+        _r.is_untold,
         # Not compared here: in RETURNING, SQLite may answer IS NOT NULL wrongly.
         _r.cancel_requested_at,
     )
@@ -186,106 +224,21 @@ async def count_down(transaction: Transaction, tallies: Sequence[tuple[str, int,
 _endings = batch("endings", id=Id(), status=String(20))
 _END = (
     update(workflow_runs)
-    .values(status=_endings.c.status, finished_at=NOW)
+    .values(status=_endings.c.status, finished_at=NOW, is_untold=_is_heard)
     .where(
         _r.id == _endings.c.id,
         among(_r.id, select(_endings.c.id).scalar_subquery()),
         _r.status.in_(["running", "pending"]),
         _r.remaining == 0,
     )
-    .returning(_r.id, _r.status)
+    .returning(_r.id, _r.is_untold)
 )
 
 
-async def end_runs(transaction: Transaction, endings: Sequence[tuple[str, str]]) -> None:
-    """Ends runs of which nothing remains with (run id, status)."""
-    await transaction.rows(_END, {"endings": encode_rows(endings)})
-
-
-_limits = batch("limits", id=Id())
-_LOCK_WORKFLOWS = (
-    select(workflows.c.id, workflows.c.max_active_runs)
-    .where(workflows.c.id.in_(select(_limits.c.id)))
-    .order_by(workflows.c.id)
-    .with_for_update(key_share=True)
-)
-_COUNT_ACTIVE = (
-    select(_r.workflow_id, func.count())
-    .where(
-        within(_r.workflow_id, select(_limits.c.id).scalar_subquery()),
-        _r.status == constant("running"),
-        flag(_r.is_limited),
-    )
-    .group_by(_r.workflow_id)
-)
-
-
-async def lock_free_turns(transaction: Transaction, workflow_ids: Sequence[str]) -> dict[str, int]:
-    """How many more runs may be active in each workflow that limits them; holds the workflows until the commit."""
-    parameters = {"limits": encode_rows([(workflow_id,) for workflow_id in sorted(set(workflow_ids))])}
-    limits = await transaction.rows(_LOCK_WORKFLOWS, parameters)
-    active = {row[0]: row[1] for row in await transaction.rows(_COUNT_ACTIVE, parameters)}
-    unlimited = 1_000_000
-    return {
-        row.id: max(0, row.max_active_runs - active.get(row.id, 0)) if row.max_active_runs else unlimited
-        for row in limits
-    }
-
-
-_ahead = workflow_runs.alias("ahead")
-# Another run of the same schedule that goes first: it runs, or it has waited for longer.
-_is_behind = (
-    select(_ahead.c.id)
-    .where(
-        _ahead.c.schedule_id == _r.schedule_id,
-        _ahead.c.finished_at.is_(None),
-        _ahead.c.id != _r.id,
-        or_(
-            _ahead.c.status == constant("running"),
-            _ahead.c.created_at < _r.created_at,
-            and_(_ahead.c.created_at == _r.created_at, _ahead.c.id < _r.id),
-        ),
-    )
-    .exists()
-)
-_WAITING = (
-    select(_r.id)
-    .where(
-        _r.workflow_id == bindparam("workflow", type_=Id()),
-        _r.status == constant("pending"),
-        or_(_r.is_serial.is_(False), not_(_is_behind)),
-    )
-    .order_by(_r.created_at, _r.id)
-    .limit(bindparam("turns", type_=Integer()))
-    # One that is locked is being cancelled, and whoever does so may be waiting for the workflow.
-    .with_for_update(of=workflow_runs, skip_locked=True, key_share=True)
-)
-_turns = batch("turn_runs", id=Id())
-_START = (
-    update(workflow_runs)
-    .values(
-        status="running",
-        started_at=NOW,
-        deadline_at=add_seconds(NOW, _r.timeout_seconds),
-    )
-    .where(within(_r.id, select(_turns.c.id).scalar_subquery()), _r.status == constant("pending"))
-    .returning(_r.id, _r.namespace, _r.workflow_id)
-)
-
-
-class StartedRun(NamedTuple):
-    id: str
-    namespace: str
-    workflow_id: str
-
-
-async def start_waiting_runs(transaction: Transaction, workflow_id: str, turns: int) -> list[StartedRun]:
-    """Starts the first `turns` waiting runs of a workflow, in the order of their creation."""
-    waiting = await transaction.rows(_WAITING, {"workflow": workflow_id, "turns": turns})
-    if not waiting:
-        return []
-    parameters = {"turn_runs": encode_rows([(row.id,) for row in waiting])}
-    return [StartedRun(*row) for row in await transaction.rows(_START, parameters)]
+async def end_runs(transaction: Transaction, endings: Sequence[tuple[str, str]]) -> bool:
+    """Ends runs of which nothing remains with (run id, status); whether anybody else has to be told."""
+    rows = await transaction.rows(_END, {"endings": encode_rows(endings)})
+    return any(row.is_untold for row in rows)
 
 
 class RunFacts(NamedTuple):
@@ -296,12 +249,12 @@ class RunFacts(NamedTuple):
     version_id: str
     logical_date: datetime
     params: dict[str, Any]
+    parent_run_id: str | None
+    depth: int
 
 
 _wanted = batch("wanted_runs", id=Id())
-_FACTS = select(_r.id, _r.workflow_id, _r.version_id, _r.logical_date, _r.params).where(
-    within(_r.id, select(_wanted.c.id).scalar_subquery())
-)
+_FACTS = select(*(_r[name] for name in RunFacts._fields)).where(within(_r.id, select(_wanted.c.id).scalar_subquery()))
 
 
 async def read_run_facts(transaction: Transaction, run_ids: Sequence[str]) -> list[RunFacts]:
@@ -337,27 +290,17 @@ async def lock_runs(transaction: Transaction, run_ids: Iterable[str]) -> None:
 
 _ANY_OPEN = (
     select(_r.id)
-    .where(_r.workflow_id == bindparam("workflow", type_=Id()), _r.status.in_(["pending", "running"]))
+    .where(
+        _r.workflow_id == bindparam("workflow", type_=Id()),
+        or_(_r.status.in_(["pending", "running"]), _r.is_untold.is_(True)),
+    )
     .limit(1)
 )
 
 
 async def has_open_runs(transaction: Transaction, workflow_id: str) -> bool:
+    """Whether a run has not ended, or those who wait for its end have not been told."""
     return await transaction.row(_ANY_OPEN, {"workflow": workflow_id}) is not None
-
-
-_WAITING_WORKFLOWS = (
-    select(_r.workflow_id)
-    .where(_r.status == constant("pending"))
-    .distinct()
-    .order_by(_r.workflow_id)
-    .limit(bindparam("at_most", type_=Integer()))
-)
-
-
-async def find_waiting_workflows(transaction: Transaction, limit: int) -> list[str]:
-    """Workflows with runs that wait for their turn, in the order in which they are locked."""
-    return [row.workflow_id for row in await transaction.rows(_WAITING_WORKFLOWS, {"at_most": limit})]
 
 
 _OVERDUE = (

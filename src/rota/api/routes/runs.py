@@ -47,11 +47,12 @@ async def list_runs(
     page: PageQuery,
     status: StatusQuery = None,
     workflow: Annotated[str | None, Query(max_length=200, description="Its id or name.")] = None,
+    parent_task_run_id: Annotated[str | None, Query(max_length=36, description="What started them.")] = None,
 ) -> Response:
     """Lists workflow runs."""
     states = read_states(status or [], list(RunState), name_state)
     workflow_id = None if workflow is None else (await require_workflow(api, namespace, workflow)).id
-    wanted = RunFilter(namespace, states, workflow_id)
+    wanted = RunFilter(namespace, states, workflow_id, parent_task_run_id=parent_task_run_id)
     listing = await api.database.read(lambda tx: runs.list_runs(tx, wanted, page))
     return answer_page(Page[Run], listing, views.make_run)
 

@@ -106,6 +106,9 @@ class Run(Shape):
     failed_count: int
     cancel_requested_at: datetime | None
     cancel_reason: str | None
+    parent_run_id: str | None = Field(description="The run that started it, by one of its tasks or by its end.")
+    parent_task_run_id: str | None = Field(description="The task run that started it.")
+    depth: int = Field(description="How many runs stand above it.")
     deadline_at: datetime | None
     created_at: datetime
     started_at: datetime | None

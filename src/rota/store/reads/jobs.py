@@ -12,7 +12,8 @@ from rota.domain.states import RUN_FINAL, RUN_OPEN
 from rota.store.database import Transaction
 from rota.store.dialect import Id
 from rota.store.reads.pages import Listing, PageRequest, read_page
-from rota.store.tables import schedules, task_runs, workers, workflow_runs, workflow_versions, workflows
+from rota.store.tables import schedules, task_runs, workflow_runs, workflow_versions, workflows
+from rota.store.tables_service import workers
 
 _w = workflows.c
 _r = workflow_runs.c

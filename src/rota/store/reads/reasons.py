@@ -10,16 +10,8 @@ from sqlalchemy import Integer, String, bindparam, cast, func, select
 from rota.store.database import Transaction
 from rota.store.dialect import Id, batch, constant
 from rota.store.encoding import encode_rows
-from rota.store.tables import (
-    lanes,
-    state_history,
-    task_dependencies,
-    task_runs,
-    tasks,
-    workers,
-    workflow_runs,
-    workflows,
-)
+from rota.store.tables import lanes, state_history, task_dependencies, task_runs, tasks, workflow_runs, workflows
+from rota.store.tables_service import workers
 
 _t = task_runs.c
 _r = workflow_runs.c
@@ -61,6 +53,18 @@ _TASK_RUN = (
 
 async def read_task_run(transaction: Transaction, task_run_id: str) -> Any | None:
     return await transaction.row(_TASK_RUN, {"of": task_run_id})
+
+
+_CALLED_RUN = (
+    select(_r.id, workflows.c.name, _r.status, _r.started_at)
+    .join(workflows, workflows.c.id == _r.workflow_id)
+    .where(_r.parent_task_run_id == _of, _r.parent_attempt == bindparam("attempt", type_=Integer()))
+)
+
+
+async def read_called_run(transaction: Transaction, task_run_id: str, attempt: int) -> Any | None:
+    """The run that this attempt has started."""
+    return await transaction.row(_CALLED_RUN, {"of": task_run_id, "attempt": attempt})
 
 
 _BLOCKERS = (

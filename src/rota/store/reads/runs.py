@@ -39,6 +39,9 @@ _RUNS = select(
     _r.failed_count,
     _r.cancel_requested_at,
     _r.cancel_reason,
+    _r.parent_run_id,
+    _r.parent_task_run_id,
+    _r.depth,
     _r.deadline_at,
     _r.created_at,
     _r.started_at,
@@ -58,6 +61,8 @@ class RunFilter:
     statuses: Sequence[str] = ()
     workflow_id: str | None = None
     run_id: str | None = None
+    # For runs: those that this task run has started.
+    parent_task_run_id: str | None = None
 
 
 async def list_runs(transaction: Transaction, wanted: RunFilter, page: PageRequest) -> Listing:
@@ -67,6 +72,8 @@ async def list_runs(transaction: Transaction, wanted: RunFilter, page: PageReque
         statement = statement.where(_r.status.in_(wanted.statuses))
     if wanted.workflow_id is not None:
         statement = statement.where(_r.workflow_id == wanted.workflow_id)
+    if wanted.parent_task_run_id is not None:
+        statement = statement.where(_r.parent_task_run_id == wanted.parent_task_run_id)
     return await read_page(transaction, statement, _r.id, page)
 
 

@@ -10,7 +10,8 @@ from sqlalchemy import String, and_, bindparam, func, or_, select
 from rota.store.database import Transaction
 from rota.store.dialect import Id
 from rota.store.reads.pages import Listing, PageRequest, read_page
-from rota.store.tables import task_runs, workers
+from rota.store.tables import task_runs
+from rota.store.tables_service import workers
 
 _w = workers.c
 _t = task_runs.c

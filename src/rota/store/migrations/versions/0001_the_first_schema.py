@@ -246,6 +246,28 @@ def upgrade() -> None:
         sqlite_where=sa.text("is_active AND next_due_at IS NOT NULL"),
     )
     op.create_table(
+        "workflow_links",
+        sa.Column("workflow_id", Id(), nullable=False),
+        sa.Column("kind", sa.String(length=20), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=True),
+        sa.CheckConstraint("kind IN ('call', 'end')", name=op.f("ck_workflow_links_kind")),
+        sa.ForeignKeyConstraint(
+            ["workflow_id"], ["workflows.id"], name=op.f("fk_workflow_links_workflow_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("workflow_id", "kind", "position", name=op.f("pk_workflow_links")),
+    )
+    op.create_index(
+        "ix_workflow_links_listeners",
+        "workflow_links",
+        ["namespace", "name"],
+        unique=False,
+        postgresql_where=sa.text("kind = 'end'"),
+        sqlite_where=sa.text("kind = 'end'"),
+    )
+    op.create_table(
         "workflow_versions",
         sa.Column("id", Id(), nullable=False),
         sa.Column("workflow_id", Id(), nullable=False),
@@ -328,6 +350,11 @@ def upgrade() -> None:
         sa.Column("cancel_reason", sa.Text(), nullable=True),
         sa.Column("timeout_seconds", sa.Float(), nullable=True),
         sa.Column("deadline_at", Instant(), nullable=True),
+        sa.Column("parent_run_id", Id(), nullable=True),
+        sa.Column("parent_task_run_id", Id(), nullable=True),
+        sa.Column("parent_attempt", sa.Integer(), nullable=True),
+        sa.Column("depth", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("is_untold", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("created_at", Instant(), nullable=False),
         sa.Column("started_at", Instant(), nullable=True),
         sa.Column("finished_at", Instant(), nullable=True),
@@ -397,6 +424,14 @@ def upgrade() -> None:
         sqlite_where=sa.text("is_watched AND reviewed_at IS NULL AND finished_at IS NOT NULL"),
     )
     op.create_index(
+        "ix_workflow_runs_untold",
+        "workflow_runs",
+        ["finished_at"],
+        unique=False,
+        postgresql_where=sa.text("is_untold"),
+        sqlite_where=sa.text("is_untold"),
+    )
+    op.create_index(
         "ix_workflow_runs_waiting",
         "workflow_runs",
         ["workflow_id", "created_at", "id"],
@@ -405,6 +440,22 @@ def upgrade() -> None:
         sqlite_where=sa.text("status = 'pending'"),
     )
     op.create_index("ix_workflow_runs_workflow_id_id", "workflow_runs", ["workflow_id", "id"], unique=False)
+    op.create_index(
+        "uq_workflow_runs_child",
+        "workflow_runs",
+        ["parent_task_run_id", "parent_attempt"],
+        unique=True,
+        postgresql_where=sa.text("parent_task_run_id IS NOT NULL"),
+        sqlite_where=sa.text("parent_task_run_id IS NOT NULL"),
+    )
+    op.create_index(
+        "uq_workflow_runs_listener",
+        "workflow_runs",
+        ["parent_run_id", "workflow_id"],
+        unique=True,
+        postgresql_where=sa.text("parent_run_id IS NOT NULL AND parent_task_run_id IS NULL"),
+        sqlite_where=sa.text("parent_run_id IS NOT NULL AND parent_task_run_id IS NULL"),
+    )
     op.create_index(
         "uq_workflow_runs_tick",
         "workflow_runs",
@@ -534,6 +585,14 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("holder = 'approval'"),
         sqlite_where=sa.text("holder = 'approval'"),
+    )
+    op.create_index(
+        "ix_task_runs_calls",
+        "task_runs",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
+        sqlite_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
     )
     op.create_index(
         "ix_task_runs_claim",
@@ -732,6 +791,12 @@ def downgrade() -> None:
         postgresql_where=sa.text("holder = 'approval'"),
         sqlite_where=sa.text("holder = 'approval'"),
     )
+    op.drop_index(
+        "ix_task_runs_calls",
+        table_name="task_runs",
+        postgresql_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
+        sqlite_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
+    )
     op.drop_table("task_runs")
     op.drop_index("ix_task_dependencies_version_id", table_name="task_dependencies")
     op.drop_index("ix_task_dependencies_depends_on_task_id", table_name="task_dependencies")
@@ -744,12 +809,30 @@ def downgrade() -> None:
         postgresql_where=sa.text("schedule_id IS NOT NULL"),
         sqlite_where=sa.text("schedule_id IS NOT NULL"),
     )
+    op.drop_index(
+        "uq_workflow_runs_listener",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("parent_run_id IS NOT NULL AND parent_task_run_id IS NULL"),
+        sqlite_where=sa.text("parent_run_id IS NOT NULL AND parent_task_run_id IS NULL"),
+    )
+    op.drop_index(
+        "uq_workflow_runs_child",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("parent_task_run_id IS NOT NULL"),
+        sqlite_where=sa.text("parent_task_run_id IS NOT NULL"),
+    )
     op.drop_index("ix_workflow_runs_workflow_id_id", table_name="workflow_runs")
     op.drop_index(
         "ix_workflow_runs_waiting",
         table_name="workflow_runs",
         postgresql_where=sa.text("status = 'pending'"),
         sqlite_where=sa.text("status = 'pending'"),
+    )
+    op.drop_index(
+        "ix_workflow_runs_untold",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("is_untold"),
+        sqlite_where=sa.text("is_untold"),
     )
     op.drop_index(
         "ix_workflow_runs_deadline",
@@ -767,6 +850,13 @@ def downgrade() -> None:
     op.drop_index("ix_tasks_workflow_id", table_name="tasks")
     op.drop_table("tasks")
     op.drop_table("workflow_versions")
+    op.drop_index(
+        "ix_workflow_links_listeners",
+        table_name="workflow_links",
+        postgresql_where=sa.text("kind = 'end'"),
+        sqlite_where=sa.text("kind = 'end'"),
+    )
+    op.drop_table("workflow_links")
     op.drop_index(
         "ix_schedules_due",
         table_name="schedules",
