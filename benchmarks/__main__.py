@@ -26,6 +26,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "chain": lambda place, quick: engine_bench.measure_chain(place, length=50 if quick else 500),
     "fan": lambda place, quick: engine_bench.measure_fan(place, width=1_000 if quick else 10_000),
+    "nest": lambda place, quick: engine_bench.measure_nest(place, levels=20, rounds=5 if quick else 50),
     "python": lambda place, quick: worker_bench.measure_python(place, count=2_000 if quick else 40_000),
     "shell": lambda place, quick: worker_bench.measure_shell(place, count=500 if quick else 4_000),
     "http": lambda place, quick: worker_bench.measure_http(place, count=1_000 if quick else 10_000),

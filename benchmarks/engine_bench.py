@@ -6,7 +6,7 @@ import asyncio
 import time
 from datetime import UTC, datetime
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from benchmarks.measure import Measure, percentile
 from benchmarks.stage import Place, Stage, open_stage, pump, succeed
@@ -14,6 +14,7 @@ from rota.domain.spec_parse import parse_workflow
 from rota.engine.engine import RunRequest
 from rota.store.database import Transaction
 from rota.store.tables import task_runs, workflow_runs
+from rota.store.wakeups import Topic
 
 NO_OP = {"name": "only", "command": "true"}
 
@@ -55,6 +56,34 @@ async def measure_chain(place: Place, *, length: int) -> list[Measure]:
             hops += 1
         hop = (time.perf_counter() - start) / hops * 1000
     return [Measure(f"{place.kind}: chain, one hop", hop, "ms", 4, is_less_better=True)]
+
+
+async def measure_nest(place: Place, *, levels: int, rounds: int) -> list[Measure]:
+    """Workflows that call one another, level by level, down to one task and up again."""
+    times = []
+    async with open_stage(place) as stage:
+        await stage.define(f"level{levels}", [NO_OP])
+        for level in range(levels - 1, -1, -1):
+            top_id = await stage.define(f"level{level}", [{"name": "call", "workflow": f"level{level + 1}"}])
+        for _ in range(rounds):
+            start = time.perf_counter()
+            run = await stage.engine.submit(RunRequest(top_id))
+            assignments = await stage.engine.claim(stage.worker, limit=1, wait_seconds=60)
+            await stage.engine.report(stage.worker, succeed(assignments))
+            await _wait_for_end(stage, run.id)
+            times.append((time.perf_counter() - start) / levels * 1000)
+    name = f"{place.kind}: nest of {levels} sub-workflows, one level down and up, median"
+    return [Measure(name, percentile(times, 0.5), "ms", 30, is_less_better=True)]
+
+
+async def _wait_for_end(stage: Stage, run_id: str | None) -> None:
+    finished_at = select(workflow_runs.c.finished_at).where(workflow_runs.c.id == run_id)
+    while True:
+        seen = stage.database.wakeups.count(Topic.HISTORY)
+        row = await stage.database.read(lambda transaction: transaction.row(finished_at))
+        if row is not None and row.finished_at is not None:
+            return
+        await stage.database.wakeups.wait(Topic.HISTORY, seen, 1.0)
 
 
 async def measure_fan(place: Place, *, width: int) -> list[Measure]:

@@ -72,6 +72,7 @@ async def open_stage(place: Place) -> AsyncIterator[Stage]:
         engine = Engine(database)
         registered = await engine.register(Registration(name="bench", concurrency=10_000, kinds=("shell", "python")))
         yield Stage(engine, database, registered.identity, url)
+        await engine.close()
     finally:
         await database.close()
 

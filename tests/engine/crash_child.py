@@ -36,6 +36,12 @@ FLOW = workflow(
     run_timeout_seconds=100,
     schedule_cron="* * * * *",
 )
+# What others call, what calls them, and what hears of their end.
+KIN = [
+    workflow(task("work", output="json"), name="called"),
+    workflow(task("call", workflow="called"), task("after", "call"), name="calling"),
+    workflow(task("hear"), name="hearing", on=[{"workflow": "called", "status": "done"}, {"workflow": "calling"}]),
+]
 CHANGED = workflow(task("x"), task("y", "x", queue="other"), max_active_runs=2, interval_seconds=30)
 
 
@@ -82,6 +88,7 @@ VERBS: dict[str, Callable[[Engine, Arguments], Awaitable[Any]]] = {
     "reap_attempts": lambda engine, _a: engine.reap_attempts(),
     "reap_workers": lambda engine, _a: engine.reap_workers(),
     "reap_runs": lambda engine, _a: engine.reap_runs(),
+    "follow": lambda engine, _a: engine.follow(),
     "prune": lambda engine, _a: engine.prune(0.0),
 }
 

@@ -36,6 +36,8 @@ class Snapshot:
     upstreams: dict[str, list[str]]
     history: dict[str, list[Any]]
     attempts: dict[str, list[Any]]
+    # The runs that task runs have started.
+    called: dict[tuple[str, int], Any]
 
 
 async def find_faults(database: Database, workflow_ids: Iterable[str] | None = None) -> list[str]:
@@ -75,9 +77,10 @@ async def _take(transaction: Transaction, wanted: set[str] | None) -> Snapshot:
     ended: dict[str, list[Any]] = defaultdict(list)
     for row in await transaction.rows(select(attempts).where(attempts.c.run_id.in_(run_ids))):
         ended[row.task_run_id].append(row)
-    return Snapshot(
-        {row.id: row for row in found}, runs, rows, {row.id: row for row in of_tasks}, upstreams, history, ended
-    )
+    children = select(workflow_runs).where(workflow_runs.c.parent_task_run_id.is_not(None))
+    called = {(row.parent_task_run_id, row.parent_attempt): row for row in await transaction.rows(children)}
+    known = {row.id: row for row in of_tasks}
+    return Snapshot({row.id: row for row in found}, runs, rows, known, upstreams, history, ended, called)
 
 
 def graph_of(snapshot: Snapshot, rows: Sequence[Any]) -> Graph:
@@ -146,6 +149,7 @@ def _check_task_run(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any])
         yield f"{name} has not exactly one owner"
     if row.status == "retrying" and row.due_at is None:
         yield f"{name} will never be due"
+    yield from (f"{name}: {fault}" for fault in _check_call(snapshot, row))
     kept = sorted(entry.attempt for entry in snapshot.attempts[row.id])
     expected = list(range(1, row.attempt + (not _is_in_row(snapshot, row))))
     if kept != expected:
@@ -154,6 +158,15 @@ def _check_task_run(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any])
     if starts != row.attempt:
         yield f"{name} was started {starts} times and is at attempt {row.attempt}"
     yield from _check_history(snapshot, row, "pending", TASK_MOVES, TaskState)
+
+
+def _check_call(snapshot: Snapshot, row: Any) -> Iterator[str]:
+    """Whoever waits for a run is told of its end; whoever does not wait leaves none running."""
+    child = snapshot.called.get((row.id, row.attempt))
+    if row.holder == "run" and (child is None or (child.finished_at is not None and not child.is_untold)):
+        yield "the run that it waits for does not exist or has ended"
+    if row.is_calling and row.holder is None and (child is None or child.finished_at is not None):
+        yield "its run has ended, and yet it counts as calling"
 
 
 def _is_in_row(snapshot: Snapshot, row: Any) -> bool:
@@ -203,10 +216,10 @@ def _check_keys(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _check_turns(snapshot: Snapshot) -> Iterator[str]:
-    """A run waits for its turn only while there is none."""
+    """A run waits for its turn only while there is none; one that another run has started begins a moment later."""
     active = Counter(run.workflow_id for run in snapshot.runs if run.status == "running" and run.is_limited)
     ahead = {run.schedule_id for run in snapshot.runs if run.status == "running" and run.schedule_id}
-    waiting = [run for run in snapshot.runs if run.status == "pending"]
+    waiting = [run for run in snapshot.runs if run.status == "pending" and run.parent_run_id is None]
     # A run that waits for another one of its schedule needs no other reason.
     free = [run for run in waiting if not (run.is_serial and run.schedule_id in ahead)]
     for workflow_id in {run.workflow_id for run in free}:

@@ -236,9 +236,11 @@ async def open_node(
     database = Database(DatabaseOptions(url, clock=clock, max_open_connections=4))
     if is_listening:
         await database.open()
+    engine = Engine(database, EngineOptions(lease_seconds=LEASE_SECONDS, **options))
     try:
-        yield Node(database, Engine(database, EngineOptions(lease_seconds=LEASE_SECONDS, **options)))
+        yield Node(database, engine)
     finally:
+        await engine.close()
         await database.close()
 
 

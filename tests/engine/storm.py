@@ -39,6 +39,21 @@ POOLED = workflow(
     max_active_runs=0,
     max_active_tasks=4,
 )
+# Runs that start runs: by their tasks, by the tasks of these, and by their end.
+CALLING = workflow(
+    task("before"),
+    task("call", "before", workflow="joins", retry_count=1, retry_delay_seconds=0),
+    task("deep", workflow="called", timeout_seconds=300),
+    task("forget", "before", workflow="pooled", wait_for_result=False),
+    task("after", "call", "deep", trigger_rule="all_done"),
+    task("clean", "after", teardown=True, workflow="pooled"),
+    name="calling",
+    max_active_runs=4,
+)
+CALLED = workflow(
+    task("call", workflow="pooled"), name="called", max_active_runs=2, on=[{"workflow": "joins", "status": "failed"}]
+)
+HEARING = workflow(task("hear"), name="hearing", on=[{"workflow": "calling", "status": "done"}, {"workflow": "called"}])
 TICKING = [
     workflow(task("t"), task("u", "t"), name="ticking", schedule_cron="* * * * *", max_active_runs=2),
     workflow(
@@ -67,7 +82,7 @@ class Storm:
 
     async def prepare(self) -> None:
         await self.stage.add_pool("small", 3)
-        for spec in (JOINS, POOLED, TICKING[0]):
+        for spec in (JOINS, POOLED, CALLING, CALLED, HEARING, TICKING[0]):
             self.workflow_ids.append((await self.stage.engine.apply_workflow(spec)).id)
         for _ in range(3):
             self.workers.append(await self.stage.register())
@@ -94,11 +109,16 @@ class Storm:
         """Lets everything that is open come to its end, as time alone and one good worker would do it."""
         for worker in self.workers:
             await self.stage.engine.leave(worker)
-        for name in ("joins", "pooled", "ticking"):
+        # What listens would go on for as long as anything ends.
+        for name in ("joins", "pooled", "ticking", "called", "hearing"):
             await self.stage.engine.set_active(await self.stage.find(name), is_active=False)
         await settle(self.stage)
 
     async def find_faults(self) -> list[str]:
+        for node in self.nodes:
+            while await node.engine.follow():
+                pass
+        await self.stage.follow()
         # A run whose turn was passed over while it was being looked at is the reaper's to start.
         await self.stage.engine.reap_runs()
         return await find_faults(self.stage.database)
@@ -136,7 +156,7 @@ class Storm:
         ]
 
     async def submit(self, engine: Engine) -> None:
-        await engine.submit(RunRequest(self.chance.choice(self.workflow_ids[:2])))
+        await engine.submit(RunRequest(self.chance.choice(self.workflow_ids[:3])))
 
     async def fire(self, engine: Engine) -> None:
         await engine.fire()
@@ -163,6 +183,9 @@ class Storm:
         )
         await duty()
 
+    async def follow(self, engine: Engine) -> None:
+        await engine.follow()
+
     async def prune(self, engine: Engine) -> None:
         await engine.prune(RETENTION_SECONDS)
 
@@ -174,7 +197,7 @@ class Storm:
         await self.chance.choice((engine.leave, engine.doubt))(old)
 
     async def apply(self, engine: Engine) -> None:
-        await engine.apply_workflow(self.chance.choice((JOINS, POOLED, *TICKING)))
+        await engine.apply_workflow(self.chance.choice((JOINS, POOLED, CALLING, HEARING, *TICKING)))
 
     async def pause(self, engine: Engine) -> None:
         row = await self.stage.find("ticking")
@@ -197,6 +220,7 @@ CHANCES: dict[Verb, int] = {
     Storm.retry_run: 2,
     Storm.retry_task_run: 1,
     Storm.tend: 4,
+    Storm.follow: 2,
     Storm.prune: 1,
     Storm.restart_worker: 1,
     Storm.apply: 1,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rota.domain.work import WorkerIdentity
-from tests.engine.crash_child import FLOW
+from tests.engine.crash_child import FLOW, KIN
 from tests.engine.invariants import find_faults
 from tests.engine.stage import LEASE_SECONDS, Stage, settle
 
@@ -131,6 +131,37 @@ async def _overdue(scene: Scene) -> None:
     scene.stage.clock.advance(150)
 
 
+async def _call(scene: Scene) -> None:
+    """One run that waits for another, which has started."""
+    stage = scene.stage
+    await settle(stage)
+    for spec in KIN:
+        await stage.engine.apply_workflow(spec)
+    scene.arguments["workflow"] = (await stage.find("calling")).id
+    scene.arguments["run"] = await stage.submit(scene.arguments["workflow"])
+    await stage.follow()
+    scene.worker = await stage.register()
+    scene.arguments["worker"] = [scene.worker.worker_id, scene.worker.incarnation]
+
+
+async def _hold_called(scene: Scene) -> None:
+    await _call(scene)
+    await scene.hold()
+
+
+async def _end_called(scene: Scene) -> None:
+    """The run has ended, and nobody has been told."""
+    await _call(scene)
+    scene.stage.engine._core.follow_up.work = None
+    await scene.stage.finish(scene.worker, await scene.stage.claim(scene.worker))
+
+
+async def _cancel_caller(scene: Scene) -> None:
+    await _call(scene)
+    scene.stage.engine._core.follow_up.work = None
+    await scene.stage.engine.cancel_run(scene.arguments["run"])
+
+
 async def _all_ended(scene: Scene) -> None:
     await settle(scene.stage)
     scene.stage.clock.advance(1000)
@@ -158,6 +189,11 @@ SCENES: list[tuple[str, Callable[[Scene], Any]]] = [
     ("cancel_task_run", _cancel_one),
     ("cancel_task_run", _hold),
     ("retry_run", _fail_run),
+    ("submit", _call),
+    ("report", _hold_called),
+    ("cancel_run", _hold_called),
+    ("follow", _end_called),
+    ("follow", _cancel_caller),
     ("fire", _tick),
     ("release_due", _wait_for_retry),
     ("reap_attempts", _hold_and_expire),

@@ -11,6 +11,8 @@ from rota.domain.errors import Conflict, InvalidInput
 from rota.domain.spec_parse import parse_workflow
 from rota.domain.work import Finished
 from rota.engine.core import MAX_DEPTH
+from rota.engine.mark import Mark
+from rota.engine.terminate import terminate_run
 from rota.store.tables import workflow_runs
 from tests.engine.stage import Stage, task
 
@@ -159,6 +161,21 @@ async def test_each_retry_is_a_run_of_its_own(stage: Stage):
     row = (await stage.task_rows(run_id))["call"]
     assert (row.status, row.attempt) == ("success", 2)
     assert await stage.run_status(first) == "success"
+
+
+async def test_the_runs_of_two_tries_end_at_once(stage: Stage):
+    run_id, first = await start_called(stage, retry_count=1, retry_delay_seconds=0)
+    worker = await stage.register()
+    await stage.finish(worker, await stage.claim(worker), "failed")
+    await stage.follow()
+    await stage.engine.retry_run(first)
+    stage.engine._core.follow_up.work = None
+    items = await stage.claim(worker)
+    assert len(items) == 2
+    await stage.finish(worker, items)
+    assert await stage.engine.follow() == 2
+    assert await stage.statuses(run_id) == {"call": "success", "b": "queued"}
+    await stage.work(worker)
 
 
 async def test_a_retry_by_request_is_a_new_run(stage: Stage):
@@ -373,3 +390,39 @@ async def test_it_may_have_a_condition_and_be_a_teardown(stage: Stage):
     assert await stage.work(await stage.register(), {"a": "success"}) == ["a", "work", "work"]
     assert await stage.statuses(run_id) == {"a": "success", "no": "skipped", "yes": "success", "clean": "success"}
     assert len(await child_rows(stage, run_id)) == 2
+
+
+async def test_a_task_run_that_is_marked_leaves_no_run_behind(stage: Stage):
+    run_id, child_id = await start_called(stage)
+    stage.engine._core.follow_up.work = None
+    await stage.engine.mark_task_run(await stage.task_run_id(run_id, "call"), Mark("success"))
+    # It is found without anybody having been told.
+    await stage.follow()
+    assert await stage.run_status(child_id) == "cancelled"
+    assert (await stage.statuses(run_id))["b"] == "queued"
+    assert not (await stage.task_rows(run_id))["call"].is_calling
+    await stage.work(await stage.register())
+    assert await stage.run_status(run_id) == "success"
+
+
+async def test_a_run_that_is_terminated_leaves_no_run_behind(stage: Stage):
+    run_id, child_id = await start_called(stage)
+    assert await stage.database.transact(lambda tx: terminate_run(stage.engine._core, tx, run_id, "now"))
+    assert await stage.run_status(run_id) == "cancelled"
+    await stage.follow()
+    child = await stage.run_row(child_id)
+    assert (child.status, child.cancel_reason) == ("cancelled", "now")
+
+
+async def test_params_are_held_against_what_the_workflow_declares(stage: Stage):
+    await stage.define(
+        task("work"), name="child", params={"day": {"type": "string"}, "n": {"type": "integer", "default": 3}}
+    )
+    good = await stage.start(call("call", params={"day": "{{ ds }}"}), name="good")
+    assert (await only_child(stage, good)).params == {"day": "2026-01-05", "n": 3}
+    bad = await stage.start(call("call", params={"n": "{{ ds }}"}), call("other", params={"day": "x"}), name="bad")
+    row = (await stage.task_rows(bad))["call"]
+    assert (row.status, row.error_type) == ("failed", "bad_task")
+    assert "params.day" in row.error
+    await stage.work(await stage.register())
+    assert await stage.statuses(bad) == {"call": "failed", "other": "success"}

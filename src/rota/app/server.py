@@ -122,6 +122,7 @@ class Rota:
                 on_started()
             await _wait_for_first(_start("stopping", self._stopping.wait()), *everything)
             await self._end(everything, scheduler, server, parts)
+        await engine.close()
 
     async def _end(
         self,

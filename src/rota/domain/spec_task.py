@@ -120,6 +120,8 @@ def _check_branch(task: Reader, fields: Mapping[str, Any], kind: TaskKind, *, is
         return
     if kind == "wait":
         task.report("branch", "a wait task has no output that could name who goes on")
+    if kind == "workflow":
+        task.report("branch", "the output of a sub-workflow is an object, which names nobody: let a task below choose")
     if task.boolean("teardown", default=False):
         task.report("branch", "a teardown task cannot be a branch")
     if fields["map_over"] is not None:

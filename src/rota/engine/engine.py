@@ -128,6 +128,10 @@ class Engine:
         """An engine for duties that only one node may do: `fence` begins each of its transactions."""
         return Engine(self.database.fenced(fence), self._core.options, metrics=self._metrics)
 
+    async def close(self) -> None:
+        """Begins nothing more by itself. The database may be closed then."""
+        await self._core.follow_up.stop()
+
     # --- definitions and runs ---------------------------------------------------------------------------------
 
     async def create_workflow(self, spec: WorkflowSpec) -> Defined:
@@ -332,20 +336,7 @@ class Engine:
 
     async def follow(self) -> int:
         """Does one round of what runs have to do with one another: starts, ends and cancels; how much that was."""
-        core, database = self._core, self.database
-        async with core.follow_up.lock:
-            done = 0
-            for workflow_id in core.follow_up.take_workflows():
-                done += await database.transact(partial(follow.start_called, core, workflow_id=workflow_id))
-            untold = await database.read(partial(follow.find_untold, core))
-            if untold:
-                done += await database.transact(partial(follow.tell, core, untold=untold))
-            for orphan in await database.read(partial(follow.find_orphans, core)):
-                # Another node may have been faster.
-                with suppress(Conflict, NotFound):
-                    await database.transact(partial(follow.cancel_orphan, core, orphan=orphan))
-                    done += 1
-            return done
+        return await follow.follow(self._core)
 
     async def reap_attempts(self) -> int:
         """Takes one batch of attempts away from workers whose leases have run out."""

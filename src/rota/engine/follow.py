@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from rota.domain.errors import Conflict, NotFound
 from rota.domain.states import Holder
 from rota.domain.work import ErrorType
 from rota.engine.advance import MAX_STARTS, start_turns
@@ -24,6 +27,23 @@ from rota.store.workflow_runs import Parent
 BATCH = 100
 
 
+async def follow(core: Core) -> int:
+    """One round, each step in a transaction of its own; how much was done. The duty of any node, at any time."""
+    async with core.follow_up.lock:
+        done = 0
+        for workflow_id in core.follow_up.take_workflows():
+            done += await core.database.transact(partial(start_called, core, workflow_id=workflow_id))
+        untold = await core.database.read(partial(kin.find_untold, limit=BATCH))
+        if untold:
+            done += await core.database.transact(partial(tell, core, untold=untold))
+        for orphan in await core.database.read(partial(kin.find_orphans, limit=BATCH)):
+            # Another node may have been faster.
+            with suppress(Conflict, NotFound):
+                await core.database.transact(partial(cancel_orphan, core, orphan=orphan))
+                done += 1
+        return done
+
+
 async def start_called(core: Core, transaction: Transaction, workflow_id: str) -> int:
     """Starts runs of a workflow that other runs have called and for which there is a turn; how many."""
     changes = await start_turns(core, transaction, workflow_id)
@@ -32,11 +52,6 @@ async def start_called(core: Core, transaction: Transaction, workflow_id: str) -
     if started >= MAX_STARTS:
         core.follow_up.soon(transaction, [workflow_id])
     return started
-
-
-async def find_untold(_core: Core, transaction: Transaction) -> Sequence[Untold]:
-    """Runs whose end has to be told."""
-    return await kin.find_untold(transaction, BATCH)
 
 
 async def tell(core: Core, transaction: Transaction, untold: Sequence[Untold]) -> int:
@@ -51,13 +66,20 @@ async def tell(core: Core, transaction: Transaction, untold: Sequence[Untold]) -
 
 
 async def _tell_callers(core: Core, transaction: Transaction, ended: Sequence[EndedRun]) -> None:
-    called = {run.parent_task_run_id: run for run in ended if run.parent_task_run_id is not None}
-    standings = await outcomes.read_standings(transaction, list(called)) if called else {}
+    # There may be several of one task run: of each try one.
+    called = {
+        (run.parent_task_run_id, run.parent_attempt): run
+        for run in ended
+        if run.parent_task_run_id is not None and run.parent_attempt is not None
+    }
+    standings = await outcomes.read_standings(transaction, [key[0] for key in called]) if called else {}
     waiting = [
-        (called[row.id], row)
+        (called[row.id, row.attempt], row)
         for row in standings.values()
-        if row.holder == Holder.RUN and row.attempt == called[row.id].parent_attempt
+        if row.holder == Holder.RUN and (row.id, row.attempt) in called
     ]
+    if len(waiting) < len(called):
+        await kin.end_calls(transaction, list(called))
     if not waiting:
         return
     tasks = await core.find_tasks(transaction, [row.task_id for _run, row in waiting])
@@ -165,11 +187,6 @@ async def _request(
 def _note_refusal(run: EndedRun, listener: Listener, reason: str) -> Change:
     details = {"event": "listener not started", "workflow_id": listener.workflow_id, "reason": reason}
     return note_run(run.id, run.namespace, run.status, run.status, details)
-
-
-async def find_orphans(_core: Core, transaction: Transaction) -> Sequence[Orphan]:
-    """Runs whose caller is being cancelled."""
-    return await kin.find_orphans(transaction, BATCH)
 
 
 async def cancel_orphan(core: Core, transaction: Transaction, orphan: Orphan) -> None:

@@ -42,13 +42,19 @@ class FollowUp:
         self._workflow_ids |= workflow_ids
         self._is_called = True
         if self.work is not None and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._run(self.work), name="rota-follow-up")
+            self._task = asyncio.create_task(self._run(), name="rota-follow-up")
 
-    async def _run(self, work: Callable[[], Awaitable[int]]) -> None:
+    async def stop(self) -> None:
+        """Does no further round, and waits for the one under way."""
+        self.work = None
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
         while self._is_called:
             self._is_called = False
             try:
-                while await work():
+                while self.work is not None and await self.work():
                     pass
             except Unavailable as error:
                 log.warning("follow_up_put_off", reason=error.detail)

@@ -71,6 +71,7 @@ async def mark_task_run(core: Core, transaction: Transaction, task_run_id: str, 
     await record(core, transaction, changes)
     transaction.wake(Topic.QUEUE)
     if row.status == TaskState.RUNNING:
+        core.follow_up.soon(transaction)
         transaction.wake(Topic.ORDERS)
 
 

@@ -38,5 +38,6 @@ async def terminate_run(core: Core, transaction: Transaction, run_id: str, reaso
         [Ended(run_id, row.task_id, "cancelled", row.downstream_count, row.is_teardown) for row in ended],
     )
     await record(core, transaction, changes)
+    core.follow_up.soon(transaction)
     transaction.wake(Topic.ORDERS)
     return True

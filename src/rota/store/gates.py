@@ -106,6 +106,7 @@ _HOLD = (
     .values(
         status="running",
         holder=_holds.c.holder,
+        is_calling=_holds.c.holder == constant("run"),
         attempt=_t.attempt + 1,
         worker_id=None,
         incarnation=None,

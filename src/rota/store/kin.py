@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import Integer, bindparam, select, update
+from sqlalchemy import Integer, bindparam, or_, select, update
 
 from rota.domain.states import RUN_OPEN
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch, constant, flag, within
+from rota.store.dialect import Id, among, batch, flag, within
 from rota.store.encoding import encode_rows
 from rota.store.tables import task_runs, workflow_runs
 
@@ -71,6 +71,23 @@ async def take_untold(transaction: Transaction, run_ids: Sequence[str]) -> list[
     return [EndedRun(*row) for row in await transaction.rows(_TAKE, parameters)]
 
 
+_ended_calls = batch("ended_calls", id=Id(), attempt=Integer())
+_END_CALLS = (
+    update(task_runs)
+    .values(is_calling=False)
+    .where(
+        _t.id == _ended_calls.c.id,
+        among(_t.id, select(_ended_calls.c.id).scalar_subquery()),
+        _t.attempt == _ended_calls.c.attempt,
+    )
+)
+
+
+async def end_calls(transaction: Transaction, calls: Sequence[tuple[str, int]]) -> None:
+    """The runs that these attempts (task run id, attempt) have started are over. Their runs are locked."""
+    await transaction.run(_END_CALLS, {"ended_calls": encode_rows(calls)})
+
+
 class Orphan(NamedTuple):
     """An open run that nobody waits for any more, and why."""
 
@@ -94,7 +111,7 @@ _calls = (
         .label("child_id"),
         select(_above.c.cancel_reason).where(_above.c.id == _t.run_id).scalar_subquery().label("reason"),
     )
-    .where(_t.holder == constant("run"), _t.cancel_requested_at.is_not(None))
+    .where(flag(_t.is_calling), or_(_t.holder.is_(None), _t.cancel_requested_at.is_not(None)))
     .cte("calls")
     .prefix_with("MATERIALIZED")
 )
@@ -107,5 +124,5 @@ _FIND_ORPHANS = (
 
 
 async def find_orphans(transaction: Transaction, limit: int) -> list[Orphan]:
-    """Open runs whose caller is being cancelled, and that have not been asked to stop themselves."""
+    """Open runs whose caller has ended or is being cancelled, and that have not been asked to stop themselves."""
     return [Orphan(*row) for row in await transaction.rows(_FIND_ORPHANS, {"at_most": limit})]

@@ -138,6 +138,7 @@ _FINISH = (
         lost_count=_t.lost_count + _o.is_loss,
         lease_expires_at=None,
         holder=None,
+        is_calling=False,
         finished_at=case((or_(_is_queued, _is_retrying), null()), else_=NOW),
         due_at=case((_is_retrying, add_seconds(NOW, _o.delay_seconds)), else_=null()),
         queued_at=case((_is_queued, NOW), else_=_t.queued_at),

@@ -296,6 +296,8 @@ task_runs = Table(
     Column("holder", String(20)),
     # What exactly that is, as people are told: the question and who may answer it, the instant, the address.
     Column("waiting_for", Json),
+    # Its attempt has started a run that ends with it: until that run has ended.
+    Column("is_calling", Boolean, nullable=False, server_default=false()),
     Column("cancel_requested_at", Instant),
     Column("exit_code", Integer),
     Column("error_type", String(40)),
@@ -330,7 +332,7 @@ task_runs = Table(
     Index("ix_task_runs_approvals", "namespace", "id", **only("holder = 'approval'")),
     Index("ix_task_runs_slots", "lane_id", **only("status = 'running' AND is_limited AND holder IS NULL")),
     Index("ix_task_runs_dead", "namespace", "id", **only("status = 'failed'")),
-    Index("ix_task_runs_calls", "id", **only("holder = 'run' AND cancel_requested_at IS NOT NULL")),
+    Index("ix_task_runs_calls", "id", **only("is_calling AND (holder IS NULL OR cancel_requested_at IS NOT NULL)")),
     **HOT,
 )
 

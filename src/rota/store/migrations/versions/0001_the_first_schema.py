@@ -547,6 +547,7 @@ def upgrade() -> None:
         sa.Column("lease_expires_at", Instant(), nullable=True),
         sa.Column("holder", sa.String(length=20), nullable=True),
         sa.Column("waiting_for", Json(), nullable=True),
+        sa.Column("is_calling", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("cancel_requested_at", Instant(), nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("error_type", sa.String(length=40), nullable=True),
@@ -591,8 +592,8 @@ def upgrade() -> None:
         "task_runs",
         ["id"],
         unique=False,
-        postgresql_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
-        sqlite_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
+        postgresql_where=sa.text("is_calling AND (holder IS NULL OR cancel_requested_at IS NOT NULL)"),
+        sqlite_where=sa.text("is_calling AND (holder IS NULL OR cancel_requested_at IS NOT NULL)"),
     )
     op.create_index(
         "ix_task_runs_claim",
@@ -794,8 +795,8 @@ def downgrade() -> None:
     op.drop_index(
         "ix_task_runs_calls",
         table_name="task_runs",
-        postgresql_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
-        sqlite_where=sa.text("holder = 'run' AND cancel_requested_at IS NOT NULL"),
+        postgresql_where=sa.text("is_calling AND (holder IS NULL OR cancel_requested_at IS NOT NULL)"),
+        sqlite_where=sa.text("is_calling AND (holder IS NULL OR cancel_requested_at IS NOT NULL)"),
     )
     op.drop_table("task_runs")
     op.drop_index("ix_task_dependencies_version_id", table_name="task_dependencies")
