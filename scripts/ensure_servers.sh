@@ -20,6 +20,7 @@ install_tools() {
     command -v dnsmasq >/dev/null || missing+=(dnsmasq-base)
     command -v serf >/dev/null || missing+=(serf)
     command -v faketime >/dev/null || missing+=(faketime)
+    command -v redis-server >/dev/null || missing+=(redis-server)
     [ "${#missing[@]}" = 0 ] && return 0
     echo "installing ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive

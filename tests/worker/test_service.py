@@ -8,7 +8,8 @@ import pytest
 
 from rota.domain.errors import Unavailable
 from rota.domain.work import AttemptKey, Finished, ReportResult
-from rota.worker import backoff, session
+from rota.outbound import backoff
+from rota.worker import session
 from rota.worker.options import WorkerOptions
 from rota.worker.service import Worker
 from tests.worker.driver import ScriptedSource, make_assignment, wait_until

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from rota.api.app import close_polls, make_api
 from rota.api.options import ApiOptions
 from rota.app.discovery import find_discovery
+from rota.app.events import deliver_events, relay_events
 from rota.app.files import hold_file, prepare_database
 from rota.app.http_server import HttpServer
 from rota.app.options import (
@@ -114,7 +115,11 @@ class Rota:
         parts += [_start("worker", worker.run()) for worker in self._workers]
         if scheduler is not None:
             parts.append(_start("scheduler", scheduler.run()))
-        async with self._show_health(has_server=server is not None), _relay(hub if server else None):
+        async with (
+            self._show_health(has_server=server is not None),
+            relay_events(hub if server else None),
+            deliver_events(self._settings, database, self._member if scheduler else None, self._metrics),
+        ):
             everything = [*parts, serving] if serving else parts
             if serving:
                 await _wait_for_first(_start("listening", listening.wait()), serving)
@@ -226,18 +231,6 @@ async def _open_database(settings: Settings, url: str) -> AsyncIterator[Database
         yield database
     finally:
         await database.close()
-
-
-@contextlib.asynccontextmanager
-async def _relay(hub: Hub | None) -> AsyncIterator[None]:
-    """Relays events for as long as the API may have clients."""
-    relaying = _start("events", hub.run()) if hub else None
-    try:
-        yield
-    finally:
-        if relaying:
-            relaying.cancel()
-            await asyncio.gather(relaying, return_exceptions=True)
 
 
 def _start(name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

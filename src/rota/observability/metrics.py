@@ -125,6 +125,14 @@ class Metrics:
         """So many follow the events now."""
         self._followers.set(count)
 
+    def count_delivered(self, sink: str, count: int) -> None:
+        """Events were delivered to somebody who keeps them."""
+        self._bounded(self._delivered, sink).inc(count)
+
+    def count_delivery_failure(self, sink: str) -> None:
+        """Somebody did not take the events."""
+        self._bounded(self._delivery_failures, sink).inc()
+
     # --- API and worker -----------------------------------------------------------------------------------------------
 
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -174,6 +182,8 @@ class Metrics:
 
     def _make_event_metrics(self) -> None:
         self._event_lag = self._histogram("rota_event_lag_seconds", "From a change to its relay", LATENCY_SECONDS)
+        self._delivered = self._counter("rota_events_delivered", "Events delivered to a sink", "sink")
+        self._delivery_failures = self._counter("rota_event_delivery_failures", "Deliveries that failed", "sink")
         self._followers = self._gauge("rota_event_followers", "Clients that follow the events")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -198,6 +198,15 @@ class Settings:
             "EXECUTION_HISTORY_RETENTION",
         ),
     )
+    redis_url: str = field(
+        default="", metadata=describe(read_text, "Redis that gets all events, such as `redis://127.0.0.1:6379/0`")
+    )
+    event_webhooks: tuple[str, ...] = field(
+        default=(), metadata=describe(read_servers, "addresses that get all events, signed, with commas between")
+    )
+    event_webhook_secret: str = field(
+        default="", metadata=describe(read_text, "what events to `event_webhooks` are signed with: `whsec_…`")
+    )
     node_id: str = field(
         default_factory=socket.gethostname, metadata=describe(read_text, "name of this node in its logs", "NODE_ID")
     )

@@ -71,6 +71,21 @@ leases = Table(
     Column("expires_at", Instant, nullable=False),
 )
 
+# Where events are delivered to, and how far each of these has come.
+event_sinks = Table(
+    "event_sinks",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    # Everything up to this change has been delivered.
+    Column("seq", BigInteger, nullable=False),
+    # In a row, since when, and why the last one.
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("failing_since", Instant),
+    Column("error", Text),
+    Column("disabled_at", Instant),
+    Column("updated_at", Instant, nullable=False),
+)
+
 secrets = Table(
     "secrets",
     metadata,

@@ -20,8 +20,8 @@ from rota.domain.work import (
     ReportReply,
     WorkSource,
 )
+from rota.outbound.backoff import Backoff
 from rota.worker.attempt import Attempt, Executor, StopReason
-from rota.worker.backoff import Backoff
 from rota.worker.executors import build_executors
 from rota.worker.logs import AttemptLog
 from rota.worker.options import WorkerOptions

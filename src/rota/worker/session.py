@@ -10,7 +10,7 @@ import structlog
 
 from rota.domain.errors import RotaError, Unauthenticated
 from rota.domain.work import AttemptKey, Registered, Registration, RenewReply, WorkerIdentity, WorkSource
-from rota.worker.backoff import Backoff
+from rota.outbound.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -10,18 +10,22 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rota.api import frames
+from rota.api.answers import answer
 from rota.api.context import Api, Context, Namespace, get_api, get_namespace
 from rota.api.errors import to_invalid_input
 from rota.api.live import SLOW_CLIENT, Ending, Feed, Follower, Terms, pour
 from rota.api.lookup import require_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
-from rota.api.schemas.events import MAX_SEQ, EventQuestions
+from rota.api.schemas.base import Page
+from rota.api.schemas.events import MAX_SEQ, EventQuestions, EventSink
 from rota.api.sockets import SocketRoute
 from rota.domain.access import Permission
-from rota.domain.errors import FieldError, InvalidInput, Unavailable
+from rota.domain.errors import FieldError, InvalidInput, NotFound, Unavailable
 from rota.domain.events import EventFilter, EventType
+from rota.store import sinks
 from rota.store.outbox import read_last_seq
+from rota.store.wakeups import Topic
 
 router = APIRouter(tags=["events"], route_class=LimitedRoute)
 # Where the server offers it (`app.connections`): writing what is framed already, and cutting a client off.
@@ -127,6 +131,25 @@ async def _end(ending: Ending, follower: Follower, scope: Scope, send: Send) -> 
         await send({"type": "http.response.body", "body": last})
     else:
         connection["drop"](frames.chunk_last(last))
+
+
+@router.get("/event-sinks", response_model=Page[EventSink])
+@needs(Permission.ADMINISTER, everywhere=True)
+async def list_event_sinks(api: Context) -> Response:
+    """How far each has come, and what went wrong."""
+    rows = await api.database.read(sinks.read_sinks)
+    items = [EventSink.model_validate(row) for row in rows]
+    return answer(Page[EventSink](items=items, total=len(items), next_cursor=None))
+
+
+@router.post("/event-sinks/{name}/enable", response_model=EventSink)
+@needs(Permission.ADMINISTER, everywhere=True)
+async def enable_event_sink(api: Context, name: str) -> Response:
+    """Tries a disabled one again, from where it was: nothing is left out."""
+    if not await api.database.transact(lambda tx: sinks.enable_sink(tx, name)):
+        raise NotFound(f"there is no event sink {name[:200]}")
+    api.database.wakeups.call([Topic.CLUSTER])
+    return answer(EventSink.model_validate(await api.database.read(lambda tx: sinks.read_sink(tx, name))))
 
 
 def _get_feed(api: Api) -> Feed:

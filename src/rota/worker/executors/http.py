@@ -13,10 +13,10 @@ import structlog
 
 from rota.domain.work import ErrorType
 from rota.outbound.caller import REDIRECTS, Caller, Reply, explain_failure, is_expected, show_url
+from rota.outbound.signing import sign
 from rota.worker.attempt import Attempt, cancel_task, run_as_task
 from rota.worker.options import MAX_OUTPUT_BYTES, WorkerOptions
 from rota.worker.output import describe_size
-from rota.worker.signing import sign
 
 log = structlog.get_logger(__name__)
 

@@ -66,6 +66,17 @@ def upgrade() -> None:
     )
     op.create_index("ix_idempotency_keys_created_at", "idempotency_keys", ["created_at"], unique=False)
     op.create_table(
+        "event_sinks",
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("failures", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("failing_since", Instant(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("disabled_at", Instant(), nullable=True),
+        sa.Column("updated_at", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_event_sinks")),
+    )
+    op.create_table(
         "leases",
         sa.Column("name", sa.String(length=100), nullable=False),
         sa.Column("holder", Id(), nullable=False),
@@ -891,6 +902,7 @@ def downgrade() -> None:
     op.drop_index("ix_nodes_name", table_name="nodes")
     op.drop_table("nodes")
     op.drop_table("leases")
+    op.drop_table("event_sinks")
     op.drop_index("ix_idempotency_keys_created_at", table_name="idempotency_keys")
     op.drop_table("idempotency_keys")
     op.drop_index("ix_audit_log_namespace_seq", table_name="audit_log")
