@@ -24,7 +24,7 @@ PARTIAL = {
     *("ix_task_runs_claim", "ix_task_runs_due", "ix_task_runs_lease", "ix_task_runs_slots", "ix_task_runs_held"),
     *("ix_task_runs_expiry", "ix_task_runs_key_new", "ix_task_runs_key_left"),
     # Bounded by what people are asked at the moment.
-    "ix_task_runs_approvals",
+    *("ix_task_runs_approvals", "ix_task_runs_polls"),
     *("ix_task_runs_calls", "ix_workflow_runs_untold"),
     # Bounded by what has failed and not been retried yet, and read only when somebody retries.
     "ix_task_runs_dead",

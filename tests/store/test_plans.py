@@ -13,6 +13,7 @@ from rota.domain.errors import Conflict
 from rota.domain.states import Holder
 from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
 from rota.engine.held import HeldEnd, finish_held
+from rota.engine.polls import PollResult
 from rota.engine.submit import RunRequest
 from rota.store import gates
 from rota.store.reads.approvals import list_approvals
@@ -130,6 +131,7 @@ async def _wait(stage: Stage) -> None:
         task("pause", wait={"seconds": 5}),
         task("gate", approval={"message": "?", "deadline_seconds": 60}),
         task("late", approval={"deadline_seconds": 5}),
+        task("poll", wait={"http": {"url": "http://127.0.0.1:1/{{ ds }}"}}),
         name="waiting",
     )
     stage.clock.advance(6)
@@ -138,7 +140,10 @@ async def _wait(stage: Stage) -> None:
     found = await stage.database.read(lambda tx: list_approvals(tx, "default", PageRequest(after=gate)))
     assert found.total is None
     assert (await stage.engine.explain_task_run(gate)).code == "waiting_for_approval"
+    (poll,) = await stage.engine.take_polls(10)
+    await stage.engine.tell_polls([PollResult(poll, False, "status 404")])
     await stage.engine.decide_approval(gate, is_approved=True, by="ann")
+    await stage.engine.cancel_run(run_id)
 
 
 async def _branch(stage: Stage) -> None:

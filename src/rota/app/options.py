@@ -54,7 +54,7 @@ def engine_options(settings: Settings) -> EngineOptions:
 
 
 def scheduler_options(settings: Settings) -> SchedulerOptions:
-    return SchedulerOptions(settings.slot_gap_seconds, settings.retention_seconds)
+    return SchedulerOptions(settings.slot_gap_seconds, settings.retention_seconds, settings.http_allow)
 
 
 def access_options(settings: Settings) -> AccessOptions:

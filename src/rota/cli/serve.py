@@ -44,14 +44,14 @@ def api(settings: Settings) -> None:
 
 
 @click.command()
-@with_settings(*PROCESS_SETTINGS, *SCHEDULER_SETTINGS, *CLUSTER_SETTINGS, "metrics_port")
+@with_settings(*PROCESS_SETTINGS, *SCHEDULER_SETTINGS, *CLUSTER_SETTINGS, "http_allow", "metrics_port")
 def scheduler(settings: Settings) -> None:
     """Start a scheduler node. The database must be up to date (`rota db upgrade`)."""
     run_server(settings, Parts(has_scheduler=True))
 
 
 @click.command()
-@with_settings(*API_SETTINGS, *SCHEDULER_SETTINGS, *CLUSTER_SETTINGS)
+@with_settings(*API_SETTINGS, *SCHEDULER_SETTINGS, *CLUSTER_SETTINGS, "http_allow")
 def node(settings: Settings) -> None:
     """Start API and scheduler in one process. The database must be up to date (`rota db upgrade`)."""
     run_server(settings, Parts(has_api=True, has_scheduler=True))

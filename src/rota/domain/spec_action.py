@@ -44,8 +44,11 @@ CONTAINER_FIELDS = (
     "cpus",
 )
 WAIT_FIELDS = ("seconds", "until", "http", "run")
-WAIT_HTTP_FIELDS = ("url", "method", "headers", "expect", "interval_seconds")
+WAIT_HTTP_FIELDS = ("url", "method", "headers", "expect", "interval_seconds", "max_interval_seconds")
 WAIT_RUN_FIELDS = ("workflow", "logical_date", "status")
+# How often a wait asks, unless it says so itself.
+POLL_SECONDS = 30.0
+LONGEST_POLL_SECONDS = 86_400.0
 APPROVAL_FIELDS = ("message", "approvers", "deadline_seconds", "on_deadline")
 
 
@@ -203,8 +206,13 @@ def _read_wait(task: Reader) -> dict[str, Any]:
 def _read_wait_http(http: Reader) -> dict[str, Any]:
     http.refuse_unknown(WAIT_HTTP_FIELDS)
     action = _read_request(http)
+    interval_seconds = http.number("interval_seconds", POLL_SECONDS, least=1.0, most=LONGEST_POLL_SECONDS)
     if http.has("interval_seconds"):
-        action["interval_seconds"] = http.number("interval_seconds", 30.0, least=1.0, most=86_400.0)
+        action["interval_seconds"] = interval_seconds
+    if http.has("max_interval_seconds"):
+        action["max_interval_seconds"] = http.number(
+            "max_interval_seconds", interval_seconds, least=interval_seconds, most=LONGEST_POLL_SECONDS
+        )
     return action
 
 

@@ -43,6 +43,7 @@ class Holder(StrEnum):
     ITEMS = "items"
     RUN = "run"
     WAIT = "wait"
+    POLL = "poll"
     APPROVAL = "approval"
 
 

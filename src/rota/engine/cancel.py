@@ -75,7 +75,7 @@ async def _stop(transaction: Transaction, waiting: Sequence[tuple[str, str]]) ->
 
 def _stops_at_once(row: Any) -> bool:
     """Nobody has to be asked: it waits, or the engine itself waits for a time or for a person."""
-    return row.status != "running" or row.holder in (Holder.WAIT, Holder.APPROVAL)
+    return row.status != "running" or row.holder in (Holder.WAIT, Holder.POLL, Holder.APPROVAL)
 
 
 async def _explain_refusal(transaction: Transaction, run_id: str) -> None:

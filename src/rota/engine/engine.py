@@ -40,6 +40,7 @@ from rota.engine import (
     jobs,
     keys,
     mark,
+    polls,
     prepare,
     prune,
     queueing,
@@ -64,6 +65,7 @@ from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
 from rota.engine.keys import CreatedKey
 from rota.engine.mark import Mark
+from rota.engine.polls import Poll, PollResult
 from rota.engine.rerun import Rerun, RerunReport
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
@@ -72,6 +74,7 @@ from rota.observability.metrics import Metrics
 from rota.store import concurrency, expiry, gates, outcomes, schedules
 from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
+from rota.store.polls import find_due_polls
 from rota.store.wakeups import Topic
 
 # How the engine starts the kinds that no worker executes, and what it does when the time of one has come.
@@ -337,6 +340,16 @@ class Engine:
     async def follow(self) -> int:
         """Does one round of what runs have to do with one another: starts, ends and cancels; how much that was."""
         return await follow.follow(self._core)
+
+    async def take_polls(self, limit: int) -> Sequence[Poll]:
+        """Polls of waits that are due. Tell what came of each: untold, it is due again after a while."""
+        if not await self.database.read(lambda tx: find_due_polls(tx, 1)):
+            return ()
+        return await self.database.transact(lambda tx: polls.take_polls(self._core, tx, limit))
+
+    async def tell_polls(self, results: Sequence[PollResult]) -> None:
+        """What came of polls."""
+        await self.database.transact(lambda tx: polls.tell_polls(self._core, tx, results))
 
     async def reap_attempts(self) -> int:
         """Takes one batch of attempts away from workers whose leases have run out."""

@@ -26,4 +26,7 @@ def _describe_approval(asked: Mapping[str, Any]) -> str:
 def _describe_wait(asked: Mapping[str, Any]) -> str:
     if "seconds" in asked:
         return f"it waits for {asked['seconds']:g} seconds"
+    if "url" in asked:
+        last = f": {asked['polls']} times so far, the last answer was {asked['last']}" if asked["polls"] else ""
+        return f"it asks {asked['method']} {asked['url']} until the answer is as expected{last}"
     return f"it waits until {asked['until']}"

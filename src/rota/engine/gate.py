@@ -54,7 +54,7 @@ async def find_started_again(core: Core, transaction: Transaction, queued: Itera
 
 
 async def _pass_some(core: Core, transaction: Transaction, task_run_ids: Sequence[str]) -> GateReport:
-    ready = await _read_ready(core, transaction, task_run_ids)
+    ready = await make_ready(core, transaction, await gates.read_ready(transaction, task_run_ids))
     verdicts: list[tuple[ReadyTask, Verdict]] = []
     going: dict[str, list[ReadyTask]] = defaultdict(list)
     staying: list[ReadyTask] = []
@@ -86,8 +86,8 @@ def decide_condition(item: ReadyTask) -> Verdict | None:
     return None if is_wanted else Verdict(item.row.id, TaskState.SKIPPED, error=f"when: {condition.text} is false")
 
 
-async def _read_ready(core: Core, transaction: Transaction, task_run_ids: Sequence[str]) -> list[ReadyTask]:
-    rows = await gates.read_ready(transaction, task_run_ids)
+async def make_ready(core: Core, transaction: Transaction, rows: Sequence[ReadyRow]) -> list[ReadyTask]:
+    """These with the values that their expressions and templates may use."""
     tasks = await core.find_tasks(transaction, [row.task_id for row in rows])
     facts = await core.find_run_facts(transaction, [row.run_id for row in rows])
     wanted = {(row.run_id, name) for row in rows for name in _find_upstreams(tasks[row.task_id])}

@@ -12,6 +12,7 @@ from rota.domain.work import ErrorType
 from rota.engine.core import Core, GateReport, ReadyTask
 from rota.engine.gate import start_held
 from rota.engine.held import HeldEnd, decide_held
+from rota.outbound.caller import show_url
 from rota.store.database import Transaction
 from rota.store.gates import DueRow, Hold
 from rota.store.outcomes import Outcome
@@ -19,13 +20,12 @@ from rota.store.outcomes import Outcome
 # Instants beyond these are as good as these, and every database and driver keeps them.
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
-TIMED = frozenset({"seconds", "until"})
 
 
 async def start_waits(core: Core, transaction: Transaction, ready: Sequence[ReadyTask]) -> GateReport:
     """Holds each until its time has come, or its timeout has."""
-    timed = [item for item in ready if TIMED.intersection(item.task.document["wait"])]
-    return await start_held(transaction, timed, _make_hold)
+    known = [item for item in ready if "run" not in item.task.document["wait"]]
+    return await start_held(transaction, known, _make_hold)
 
 
 def _make_hold(item: ReadyTask, document: Mapping[str, Any]) -> Hold:
@@ -34,6 +34,10 @@ def _make_hold(item: ReadyTask, document: Mapping[str, Any]) -> Hold:
     if "seconds" in wait:
         due_seconds = wait["seconds"] if bound_seconds is None else min(wait["seconds"], bound_seconds)
         return Hold(item.row.id, Holder.WAIT, due_seconds=due_seconds, waiting_for={"seconds": wait["seconds"]})
+    if "http" in wait:
+        http = wait["http"]
+        asked = {"method": http.get("method", "GET"), "url": show_url(http["url"]), "polls": 0}
+        return Hold(item.row.id, Holder.POLL, due_seconds=0.0, waiting_for=asked)
     until_at = read_instant("wait.until", wait["until"])
     return Hold(item.row.id, Holder.WAIT, until_at, bound_seconds, {"until": until_at})
 

@@ -15,6 +15,7 @@ from rota.domain.errors import Unavailable
 from rota.engine.engine import Engine
 from rota.observability.metrics import Metrics
 from rota.scheduler.duties import Duty, Leadership, PrepareDuty, build_due_duties, build_duties, build_housekeeping
+from rota.scheduler.polls import PollDuty
 from rota.store.wakeups import Topic
 
 log = structlog.get_logger(__name__)
@@ -32,6 +33,8 @@ class SchedulerOptions:
     # The longest time between two looks, even if no wake-up came.
     slot_gap_seconds: float = 10.0
     retention_seconds: float = 30 * 86_400.0
+    # Private address ranges that waits for HTTP may reach.
+    http_allow: tuple[str, ...] = ()
 
 
 class Scheduler:
@@ -49,11 +52,13 @@ class Scheduler:
         self.options = options or SchedulerOptions()
         self._engine = engine
         self._metrics = metrics or Metrics()
+        self._polls = PollDuty(engine, self.options.http_allow)
         self._due = build_due_duties(engine, self._metrics, self.options.slot_gap_seconds)
         self._duties = (
             PrepareDuty(engine, self.options.slot_gap_seconds),
             *build_duties(engine, self._metrics),
             *build_housekeeping(engine, leadership, retention_seconds=self.options.retention_seconds),
+            self._polls,
             *duties,
         )
         self._stopping = asyncio.Event()
@@ -62,7 +67,7 @@ class Scheduler:
         """Does its duties until `stop`; a round under way is finished."""
         log.info("scheduler_started", duties=[duty.name for duty in (*self._due, *self._duties)])
         try:
-            async with asyncio.TaskGroup() as group:
+            async with self._polls, asyncio.TaskGroup() as group:
                 group.create_task(self._follow_clock(), name="rota-clock")
                 for duty in self._duties:
                     group.create_task(self._repeat(duty), name=f"rota-{duty.name}")

@@ -134,7 +134,9 @@ class Settings:
     )
     http_allow: tuple[str, ...] = field(
         default=(),
-        metadata=describe(read_networks, "private address ranges that HTTP tasks may reach, such as `10.0.0.0/8`"),
+        metadata=describe(
+            read_networks, "private address ranges that HTTP tasks and waits for HTTP may reach, such as `10.0.0.0/8`"
+        ),
     )
     kinds: tuple[str, ...] = field(
         default=(),

@@ -44,6 +44,17 @@ _READ_READY = (
 )
 
 
+_READ_HELD = select(*(_t[name] for name in ReadyRow._fields)).where(
+    within(_t.id, select(_ready.c.id).scalar_subquery()), _t.holder.is_not(None)
+)
+
+
+async def read_held(transaction: Transaction, task_run_ids: Sequence[str]) -> list[ReadyRow]:
+    """Those of these task runs that the engine holds."""
+    parameters = {"ready": encode_rows([(task_run_id,) for task_run_id in task_run_ids])}
+    return [ReadyRow(*row) for row in await transaction.rows(_READ_HELD, parameters)]
+
+
 async def read_ready(transaction: Transaction, task_run_ids: Sequence[str]) -> list[ReadyRow]:
     """Those of these task runs that are queued."""
     parameters = {"ready": encode_rows([(task_run_id,) for task_run_id in task_run_ids])}
@@ -178,7 +189,7 @@ class DueRow(NamedTuple):
 
 _FIND_DUE = (
     select(*(_t[name] for name in DueRow._fields))
-    .where(_t.holder.is_not(None), _t.due_at.is_not(None), _t.due_at <= NOW)
+    .where(_t.holder != constant("poll"), _t.due_at.is_not(None), _t.due_at <= NOW)
     .order_by(_t.due_at)
     .limit(bindparam("at_most", type_=Integer()))
 )
@@ -189,7 +200,7 @@ async def find_due(transaction: Transaction, limit: int) -> list[DueRow]:
     return [DueRow(*row) for row in await transaction.rows(_FIND_DUE, {"at_most": limit})]
 
 
-_NEXT_DUE = select(func.min(_t.due_at)).where(_t.holder.is_not(None), _t.due_at.is_not(None))
+_NEXT_DUE = select(func.min(_t.due_at)).where(_t.holder != constant("poll"), _t.due_at.is_not(None))
 
 
 async def read_next_due(transaction: Transaction) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from rota.outbound.replies import describe_size
 from rota.worker.logs import TailBuffer
 from rota.worker.options import MAX_OUTPUT_BYTES
 
@@ -20,11 +21,11 @@ def read_output(form: str, captured: TailBuffer | None) -> Any:
         return None
     if form == "text":
         if captured.total_bytes > MAX_OUTPUT_BYTES:
-            raise BadOutputError(describe_size(captured.total_bytes))
+            raise BadOutputError(describe_size(captured.total_bytes, MAX_OUTPUT_BYTES))
         return captured.read().decode(errors="replace").rstrip("\r\n").replace("\0", "")
     line = find_last_line(captured.read())
     if len(line) > MAX_OUTPUT_BYTES:
-        raise BadOutputError(describe_size(len(line)))
+        raise BadOutputError(describe_size(len(line), MAX_OUTPUT_BYTES))
     if not line:
         raise BadOutputError("output: json needs a line of JSON at the end of the standard output; it wrote none")
     try:
@@ -37,10 +38,3 @@ def read_output(form: str, captured: TailBuffer | None) -> Any:
 def find_last_line(data: bytes) -> bytes:
     """The last line that is not blank."""
     return data.rstrip(b" \t\r\n\0").rpartition(b"\n")[2].strip()
-
-
-def describe_size(size: int) -> str:
-    return (
-        f"the output has at least {size:,} bytes, and {MAX_OUTPUT_BYTES:,} are allowed: "
-        "write it to a file or an object store and return its address"
-    )

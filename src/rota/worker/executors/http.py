@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,14 +12,13 @@ import structlog
 
 from rota.domain.work import ErrorType
 from rota.outbound.caller import REDIRECTS, Caller, Reply, explain_failure, is_expected, show_url
+from rota.outbound.replies import read_body, read_retry_after
 from rota.outbound.signing import sign
 from rota.worker.attempt import Attempt, cancel_task, run_as_task
 from rota.worker.options import MAX_OUTPUT_BYTES, WorkerOptions
-from rota.worker.output import describe_size
 
 log = structlog.get_logger(__name__)
 
-MAX_RETRY_AFTER_SECONDS = 7 * 86_400.0
 LOGGED_BODY_BYTES = 16 * 1024
 
 
@@ -122,37 +120,8 @@ def judge(attempt: Attempt, http: Mapping[str, Any], reply: Reply) -> None:
         return
     form = attempt.assignment.spec.get("output", "json")
     try:
-        output = read_body(form, reply)
+        output = read_body(form, reply, MAX_OUTPUT_BYTES)
     except ValueError as error:
         attempt.fail(ErrorType.BAD_OUTPUT, str(error), http_status=reply.status)
     else:
         attempt.succeed(output, http_status=reply.status)
-
-
-def read_body(form: str, reply: Reply) -> Any:
-    """The output: JSON where the server says that it sends JSON, text otherwise."""
-    if form == "none" or not reply.body:
-        return None
-    if reply.is_cut or len(reply.body) > MAX_OUTPUT_BYTES:
-        raise ValueError(describe_size(len(reply.body)))
-    is_json = reply.content_type == "application/json" or reply.content_type.endswith("+json")
-    if form == "json" and is_json:
-        try:
-            return msgspec.json.decode(reply.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"the response says that it is JSON, but it is not: {error}") from None
-    return reply.body.decode(errors="replace").replace("\0", "")
-
-
-def read_retry_after(text: str | None, now: float) -> float | None:
-    """Seconds to wait, from either form of the header; None if there is none that makes sense."""
-    if not text:
-        return None
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:12]), MAX_RETRY_AFTER_SECONDS)
-    try:
-        instant = email.utils.parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return min(max(0.0, instant - now), MAX_RETRY_AFTER_SECONDS)

@@ -572,8 +572,8 @@ def upgrade() -> None:
             name=op.f("ck_task_runs_leased"),
         ),
         sa.CheckConstraint("lease_expires_at IS NULL OR holder IS NULL", name=op.f("ck_task_runs_held")),
-        sa.CheckConstraint("holder IN ('approval', 'items', 'run', 'wait')", name=op.f("ck_task_runs_holder")),
         sa.CheckConstraint("key_state IN ('held', 'new', 'released', 'waiting')", name=op.f("ck_task_runs_key_state")),
+        sa.CheckConstraint("holder IN ('approval', 'items', 'poll', 'run', 'wait')", name=op.f("ck_task_runs_holder")),
         sa.CheckConstraint(
             "(status IN ('cancelled', 'failed', 'skipped', 'success', 'upstream_failed')) = (finished_at IS NOT NULL)",
             name=op.f("ck_task_runs_finished"),
@@ -675,8 +675,8 @@ def upgrade() -> None:
         "task_runs",
         ["due_at"],
         unique=False,
-        postgresql_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
-        sqlite_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
+        postgresql_where=sa.text("holder <> 'poll' AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("holder <> 'poll' AND due_at IS NOT NULL"),
     )
     op.create_index(
         "ix_task_runs_lease",
@@ -685,6 +685,14 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("status = 'running' AND holder IS NULL"),
         sqlite_where=sa.text("status = 'running' AND holder IS NULL"),
+    )
+    op.create_index(
+        "ix_task_runs_polls",
+        "task_runs",
+        ["due_at"],
+        unique=False,
+        postgresql_where=sa.text("holder = 'poll' AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("holder = 'poll' AND due_at IS NOT NULL"),
     )
     op.create_index(
         "ix_task_runs_slots",
@@ -738,6 +746,12 @@ def downgrade() -> None:
         sqlite_where=sa.text("status = 'running' AND is_limited AND holder IS NULL"),
     )
     op.drop_index(
+        "ix_task_runs_polls",
+        table_name="task_runs",
+        postgresql_where=sa.text("holder = 'poll' AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("holder = 'poll' AND due_at IS NOT NULL"),
+    )
+    op.drop_index(
         "ix_task_runs_lease",
         table_name="task_runs",
         postgresql_where=sa.text("status = 'running' AND holder IS NULL"),
@@ -776,8 +790,8 @@ def downgrade() -> None:
     op.drop_index(
         "ix_task_runs_held",
         table_name="task_runs",
-        postgresql_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
-        sqlite_where=sa.text("holder IS NOT NULL AND due_at IS NOT NULL"),
+        postgresql_where=sa.text("holder <> 'poll' AND due_at IS NOT NULL"),
+        sqlite_where=sa.text("holder <> 'poll' AND due_at IS NOT NULL"),
     )
     op.drop_index(
         "ix_task_runs_due",
