@@ -131,11 +131,12 @@ async def _wait(stage: Stage) -> None:
         task("pause", wait={"seconds": 5}),
         task("gate", approval={"message": "?", "deadline_seconds": 60}),
         task("late", approval={"deadline_seconds": 5}),
+        task("run", wait={"run": {"workflow": "busy", "task": "a"}}),
         task("poll", wait={"http": {"url": "http://127.0.0.1:1/{{ ds }}"}}),
         name="waiting",
     )
     stage.clock.advance(6)
-    assert await stage.engine.serve_due() == 2
+    assert await stage.engine.serve_due() == 3
     gate = await stage.task_run_id(run_id, "gate")
     found = await stage.database.read(lambda tx: list_approvals(tx, "default", PageRequest(after=gate)))
     assert found.total is None

@@ -15,6 +15,7 @@ from rota.domain.spec_names import (
     check_printable,
     check_python_reference,
     check_status_class,
+    check_task_name,
     check_url,
     check_workflow_name,
 )
@@ -45,7 +46,7 @@ CONTAINER_FIELDS = (
 )
 WAIT_FIELDS = ("seconds", "until", "http", "run")
 WAIT_HTTP_FIELDS = ("url", "method", "headers", "expect", "interval_seconds", "max_interval_seconds")
-WAIT_RUN_FIELDS = ("workflow", "logical_date", "status")
+WAIT_RUN_FIELDS = ("workflow", "logical_date", "task", "status")
 # How often a wait asks, unless it says so itself.
 POLL_SECONDS = 30.0
 LONGEST_POLL_SECONDS = 86_400.0
@@ -225,6 +226,7 @@ def _read_wait_run(run: Reader) -> dict[str, Any]:
         {
             "workflow": run.text("workflow", check=check_workflow_name),
             "logical_date": run.text("logical_date", check=check_instant),
+            "task": run.text("task", check=check_task_name),
             "status": None if status == "success" else status,
         }
     )

@@ -13,6 +13,15 @@ MAX_DEPENDENCIES = 200_000
 _LONGEST_SHOWN_CYCLE = 20
 
 
+def check_waits(name: str, tasks: Mapping[int, TaskSpec], faults: Faults) -> None:
+    """Reports waits for the very run that they belong to."""
+    for index, task in tasks.items():
+        awaited = task.action.get("wait", {}).get("run", {})
+        if awaited.get("workflow") == name and "logical_date" not in awaited:
+            reason = "this run would wait for itself: name another workflow, or another logical_date"
+            faults.add(f"tasks[{index}].wait.run.workflow", reason)
+
+
 def check_tasks(tasks: Mapping[int, TaskSpec], faults: Faults) -> None:
     """Reports what is wrong between these tasks, given by their index in the definition's list."""
     indexes = _check_names(tasks, faults)

@@ -19,7 +19,7 @@ from rota.domain.spec import (
     WorkflowSpec,
     choose_max_active_runs,
 )
-from rota.domain.spec_check import MAX_TASKS, check_tasks
+from rota.domain.spec_check import MAX_TASKS, check_tasks, check_waits
 from rota.domain.spec_names import check_namespace, check_tag, check_url, check_workflow_name
 from rota.domain.spec_params import read_params, require_defaults
 from rota.domain.spec_read import Faults, Reader, scan_json, show
@@ -117,6 +117,7 @@ def _read_tasks(workflow: Reader, kind: WorkflowKind, *, allow_empty: bool) -> t
     # A task that could not be read is reported once; the others must not be told that it does not exist.
     if len(tasks) == len(items):
         check_tasks(tasks, workflow.faults)
+        check_waits(str(workflow.data.get("name")), tasks, workflow.faults)
     return tuple(tasks.values())
 
 

@@ -23,7 +23,7 @@ from rota.engine.templates import KEY_FIELD, TaskTemplate, compile_fields, compi
 from rota.engine.watch import Watch
 from rota.store import definitions, lanes, workers, workflow_runs
 from rota.store.database import Database, Transaction
-from rota.store.gates import DueRow, ReadyRow
+from rota.store.gates import DueRow, PutOff, ReadyRow
 from rota.store.history import Change
 from rota.store.lanes import FIRST_LANE, Lane
 from rota.store.outcomes import Outcome
@@ -200,10 +200,12 @@ class Starter(Protocol):
 
 
 class DueHandler(Protocol):
-    """Decides about held task runs whose time has come; to be put off, they get another `due_at`. Nothing is locked,
-    so what it returns lands only where nothing else has happened meanwhile."""
+    """Decides about held task runs whose time has come, or puts them off. Nothing is locked, so what it returns lands
+    only where nothing else has happened meanwhile."""
 
-    async def __call__(self, core: Core, transaction: Transaction, due: Sequence[DueRow]) -> Sequence[Outcome]: ...
+    async def __call__(
+        self, core: Core, transaction: Transaction, due: Sequence[DueRow]
+    ) -> Sequence[Outcome | PutOff]: ...
 
 
 @dataclass(slots=True)

@@ -29,4 +29,11 @@ def _describe_wait(asked: Mapping[str, Any]) -> str:
     if "url" in asked:
         last = f": {asked['polls']} times so far, the last answer was {asked['last']}" if asked["polls"] else ""
         return f"it asks {asked['method']} {asked['url']} until the answer is as expected{last}"
+    if "workflow" in asked:
+        task = f"task {asked['task']} of " if "task" in asked else ""
+        last = f" (now {asked['last']})" if "last" in asked else ""
+        return (
+            f"it waits for {task}a run of {asked['workflow']} for {asked['logical_date']} to end as "
+            f"{asked['status']}{last}"
+        )
     return f"it waits until {asked['until']}"

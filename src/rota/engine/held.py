@@ -14,7 +14,7 @@ from rota.engine.core import Core, TaskDefinition
 from rota.store import gates, outcomes
 from rota.store.database import Transaction
 from rota.store.encoding import encode_json
-from rota.store.gates import DueRow
+from rota.store.gates import DueRow, PutOff
 from rota.store.outcomes import Landed, Outcome, Standing
 
 BATCH = 500
@@ -78,7 +78,15 @@ async def serve_due(core: Core, transaction: Transaction) -> int:
     for row in due:
         by_holder[row.holder].append(row)
     decided: list[Outcome] = []
+    later: list[PutOff] = []
     for holder, rows in sorted(by_holder.items()):
-        decided += await core.due_handlers[holder](core, transaction, rows)
+        for answer in await core.due_handlers[holder](core, transaction, rows):
+            if isinstance(answer, PutOff):
+                later.append(answer)
+            else:
+                decided.append(answer)
     await finish(core, transaction, decided)
+    # The runs come first: nobody may be waited for who holds one of these.
+    if later:
+        await gates.put_off(transaction, later)
     return len(due)

@@ -15,7 +15,8 @@ from rota.engine.gate import make_ready, render
 from rota.engine.held import HeldEnd, finish_held
 from rota.store import gates, polls
 from rota.store.database import Transaction
-from rota.store.polls import PollRow, PutOff
+from rota.store.gates import PutOff
+from rota.store.polls import PollRow
 from rota.store.schedules import read_now
 
 # A poll that nobody has told anything about for so long is due again: its node has died.
@@ -60,7 +61,7 @@ async def take_polls(core: Core, transaction: Transaction, limit: int) -> list[P
     taken = [
         PutOff(row.id, row.attempt, row.due_at, _bound(row.now, TAKEN_SECONDS, _find_deadline(row))) for row in due
     ]
-    landed = await polls.put_off(transaction, taken) if taken else set()
+    landed = await gates.put_off(transaction, taken) if taken else set()
     rows = await gates.read_held(transaction, sorted(landed)) if landed else []
     ready = {item.row.id: item for item in await make_ready(core, transaction, rows)}
     return [
@@ -109,7 +110,7 @@ async def tell_polls(core: Core, transaction: Transaction, results: Sequence[Pol
     ended = {end.task_run_id for end in ends}
     again = [_put_off(result, now) for result in results if result.poll.task_run_id not in ended]
     if again:
-        await polls.put_off(transaction, again)
+        await gates.put_off(transaction, again)
 
 
 def _find_end(result: PollResult, now: datetime) -> HeldEnd | None:

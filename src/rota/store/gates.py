@@ -183,6 +183,7 @@ class DueRow(NamedTuple):
     attempt: int
     holder: str
     due_at: datetime
+    started_at: datetime
     timeout_seconds: float | None
     waiting_for: Any
 
@@ -207,3 +208,55 @@ async def read_next_due(transaction: Transaction) -> Any:
     """When the next held task run is due; None if there is none."""
     row = await transaction.row(_NEXT_DUE)
     return row[0] if row else None
+
+
+class PutOff(NamedTuple):
+    """When a held task run is due next. It counts only while it is due when it was: nobody else has put it off."""
+
+    task_run_id: str
+    attempt: int
+    due_at: datetime
+    next_due_at: datetime
+    # As it was, if left out.
+    waiting_for: Any = None
+
+
+_put_off = batch("put_off", id=Id(), attempt=Integer(), due_at=Instant(), next_due_at=Instant(), waiting_for=Text())
+# Nobody is waited for who changes one of them at this moment: only those who have locked their runs may wait.
+_free = (
+    select(_t.id)
+    .where(within(_t.id, select(_put_off.c.id).scalar_subquery()), _t.holder.is_not(None))
+    .with_for_update(skip_locked=True)
+    .cte("free")
+)
+_PUT_OFF = (
+    update(task_runs)
+    .values(
+        due_at=_put_off.c.next_due_at,
+        waiting_for=func.coalesce(_put_off.c.waiting_for, type_coerce(_t.waiting_for, Text())),
+    )
+    .where(
+        _t.id == _put_off.c.id,
+        _t.id == _free.c.id,
+        among(_t.id, select(_put_off.c.id).scalar_subquery()),
+        _t.holder.is_not(None),
+        _t.attempt == _put_off.c.attempt,
+        _t.due_at == _put_off.c.due_at,
+    )
+    .returning(_t.id)
+)
+
+
+async def put_off(transaction: Transaction, items: Sequence[PutOff]) -> set[str]:
+    """Makes held task runs due later; the ids of those that were still due as it says."""
+    rows = [
+        (
+            item.task_run_id,
+            item.attempt,
+            to_microseconds(item.due_at),
+            to_microseconds(item.next_due_at),
+            None if item.waiting_for is None else encode_json(item.waiting_for),
+        )
+        for item in items
+    ]
+    return {row.id for row in await transaction.rows(_PUT_OFF, {"put_off": encode_rows(rows)})}

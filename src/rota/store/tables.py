@@ -191,6 +191,7 @@ workflow_runs = Table(
     final_means_finished(RUN_FINAL),
     CheckConstraint("remaining >= 0", name="remaining"),
     Index("uq_workflow_runs_tick", "schedule_id", "logical_date", unique=True, **only("schedule_id IS NOT NULL")),
+    Index("ix_workflow_runs_logical_date", "workflow_id", "logical_date", **only("schedule_id IS NULL")),
     Index("ix_workflow_runs_workflow_id_id", "workflow_id", "id"),
     Index("ix_workflow_runs_waiting", "workflow_id", "created_at", "id", **only("status = 'pending'")),
     Index("ix_workflow_runs_active", "workflow_id", **only("status = 'running' AND is_limited")),
@@ -292,9 +293,8 @@ task_runs = Table(
     Column("worker_id", Id),
     Column("incarnation", String(36)),
     Column("lease_expires_at", Instant),
-    # Set while it runs without a worker: what the engine holds it for.
+    # Set while it runs without a worker: what the engine holds it for, and what exactly that is, for people.
     Column("holder", String(20)),
-    # What exactly that is, as people are told: the question and who may answer it, the instant, the address.
     Column("waiting_for", Json),
     # Its attempt has started a run that ends with it: until that run has ended.
     Column("is_calling", Boolean, nullable=False, server_default=false()),

@@ -427,6 +427,14 @@ def upgrade() -> None:
         sqlite_where=sa.text("finished_at IS NOT NULL"),
     )
     op.create_index(
+        "ix_workflow_runs_logical_date",
+        "workflow_runs",
+        ["workflow_id", "logical_date"],
+        unique=False,
+        postgresql_where=sa.text("schedule_id IS NULL"),
+        sqlite_where=sa.text("schedule_id IS NULL"),
+    )
+    op.create_index(
         "ix_workflow_runs_unreviewed",
         "workflow_runs",
         ["finished_at"],
@@ -859,6 +867,12 @@ def downgrade() -> None:
         table_name="workflow_runs",
         postgresql_where=sa.text("is_untold"),
         sqlite_where=sa.text("is_untold"),
+    )
+    op.drop_index(
+        "ix_workflow_runs_logical_date",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("schedule_id IS NULL"),
+        sqlite_where=sa.text("schedule_id IS NULL"),
     )
     op.drop_index(
         "ix_workflow_runs_deadline",
