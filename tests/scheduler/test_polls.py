@@ -179,33 +179,33 @@ async def test_a_poll_is_made_by_one_node(stage: Stage, sink: Sink, duty: PollDu
 
 async def test_a_node_that_dies_in_the_middle_leaves_it_due_again(stage: Stage, sink: Sink, duty: PollDuty):
     run_id = await _start(stage, sink.url)
-    (taken,) = await stage.engine.take_polls(10)
+    (taken,) = await stage.engine.polls.take(10)
     assert await _round(duty) == 0
     stage.clock.advance(TAKEN_SECONDS)
-    (again,) = await stage.engine.take_polls(10)
+    (again,) = await stage.engine.polls.take(10)
     # It was only slow: what it says now does not shorten the time of who has it.
-    await stage.engine.tell_polls([PollResult(taken, False, "late")])
+    await stage.engine.polls.tell([PollResult(taken, False, "late")])
     row = await _row(stage, run_id)
     assert (row.due_at, row.waiting_for["polls"]) == (again.due_at, 0)
     # But the condition is met, whoever saw it.
-    await stage.engine.tell_polls([PollResult(taken, True, "status 200")])
-    await stage.engine.tell_polls([PollResult(again, False, "status 404")])
+    await stage.engine.polls.tell([PollResult(taken, True, "status 200")])
+    await stage.engine.polls.tell([PollResult(again, False, "status 404")])
     assert (await _row(stage, run_id)).status == "success"
 
 
 async def test_an_answer_to_what_has_been_cancelled_or_started_anew_changes_nothing(stage: Stage, duty: PollDuty):
     run_id = await _start(stage, "http://127.0.0.1:1", timeout_seconds=20)
-    (first,) = await stage.engine.take_polls(10)
+    (first,) = await stage.engine.polls.take(10)
     stage.clock.advance(20)
     await _round(duty)
     assert (await _row(stage, run_id)).error_type == "timeout"
     await stage.engine.retry_run(run_id)
-    await stage.engine.tell_polls([PollResult(first, True, "status 200")])
+    await stage.engine.polls.tell([PollResult(first, True, "status 200")])
     row = await _row(stage, run_id)
     assert (row.status, row.attempt) == ("running", 2)
-    (second,) = await stage.engine.take_polls(10)
+    (second,) = await stage.engine.polls.take(10)
     await stage.engine.cancel_run(run_id)
-    await stage.engine.tell_polls([PollResult(second, True, "status 200")])
+    await stage.engine.polls.tell([PollResult(second, True, "status 200")])
     assert await stage.statuses(run_id) == {"ready": "cancelled", "b": "cancelled"}
 
 

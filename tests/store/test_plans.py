@@ -141,8 +141,8 @@ async def _wait(stage: Stage) -> None:
     found = await stage.database.read(lambda tx: list_approvals(tx, "default", PageRequest(after=gate)))
     assert found.total is None
     assert (await stage.engine.explain_task_run(gate)).code == "waiting_for_approval"
-    (poll,) = await stage.engine.take_polls(10)
-    await stage.engine.tell_polls([PollResult(poll, False, "status 404")])
+    (poll,) = await stage.engine.polls.take(10)
+    await stage.engine.polls.tell([PollResult(poll, False, "status 404")])
     await stage.engine.decide_approval(gate, is_approved=True, by="ann")
     await stage.engine.cancel_run(run_id)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import islice
 
 from rota.domain.api_key import NewKey
 from rota.domain.errors import Conflict, NotFound, RotaError
@@ -40,7 +38,6 @@ from rota.engine import (
     jobs,
     keys,
     mark,
-    polls,
     prepare,
     prune,
     queueing,
@@ -65,16 +62,16 @@ from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
 from rota.engine.keys import CreatedKey
 from rota.engine.mark import Mark
-from rota.engine.polls import Poll, PollResult
+from rota.engine.polls import Polls
 from rota.engine.rerun import Rerun, RerunReport
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
+from rota.engine.worker_calls import WorkerAnswer, WorkerCall, answer_calls
 from rota.observability.metrics import Metrics
 from rota.store import concurrency, expiry, gates, outcomes, schedules
 from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
-from rota.store.polls import find_due_polls
 from rota.store.wakeups import Topic
 
 # How the engine starts the kinds that no worker executes, and what it does when the time of one has come.
@@ -93,22 +90,6 @@ POLL_SECONDS = 2.0
 LARGE_REPORT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkerCall:
-    """One worker's report, its wish for more work, or both."""
-
-    worker: WorkerIdentity
-    reports: Sequence[Report]
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class _WorkerAnswer:
-    results: tuple[ReportResult, ...]
-    assignments: tuple[Assignment, ...]
-    is_contended: bool
-
-
 class Engine:
     """Everything that changes state. Safe to use from any number of processes on one database."""
 
@@ -119,9 +100,10 @@ class Engine:
         self._metrics = metrics
         self._core = Core(database, options or EngineOptions(), Watch(metrics) if metrics else None)
         self._core.starters, self._core.due_handlers = STARTERS, DUE_HANDLERS
+        self.polls = Polls(self._core)
         self._core.follow_up.work = self.follow
         lanes = 1 if database.is_sqlite else 2
-        self._worker_calls: Gatherer[_WorkerCall, _WorkerAnswer] = Gatherer(
+        self._worker_calls: Gatherer[WorkerCall, WorkerAnswer] = Gatherer(
             self._serve_workers, lanes=lanes, weigh=lambda call: 1 + len(call.reports) + call.limit
         )
         self._submissions: Gatherer[RunRequest, SubmittedRun] = Gatherer(self.submit_many, lanes=lanes)
@@ -245,7 +227,7 @@ class Engine:
         give_up_at = loop.time() + wait_seconds
         while True:
             seen = self.database.wakeups.count(Topic.QUEUE)
-            answer = await self._worker_calls.call(_WorkerCall(worker, (), limit))
+            answer = await self._worker_calls.call(WorkerCall(worker, (), limit))
             left = give_up_at - loop.time()
             if answer.assignments or left <= 0:
                 return answer.assignments
@@ -256,7 +238,7 @@ class Engine:
         return await self.database.transact(lambda tx: renew.renew(self._core, tx, worker, running))
 
     async def report(self, worker: WorkerIdentity, reports: Sequence[Report], *, claim: int = 0) -> ReportReply:
-        answer = await self._worker_calls.call(_WorkerCall(worker, reports, claim))
+        answer = await self._worker_calls.call(WorkerCall(worker, reports, claim))
         return ReportReply(answer.results, answer.assignments)
 
     async def leave(self, worker: WorkerIdentity, hand_back: Sequence[AttemptKey] = ()) -> None:
@@ -275,7 +257,7 @@ class Engine:
         """Asks a worker to finish what it has and take no more."""
         await self.database.transact(lambda tx: renew.drain(self._core, tx, worker_id))
 
-    async def _serve_workers(self, calls: Sequence[_WorkerCall]) -> Sequence[_WorkerAnswer]:
+    async def _serve_workers(self, calls: Sequence[WorkerCall]) -> Sequence[WorkerAnswer]:
         """Reports first: what they release may be claimed in the same transaction.
 
         A large report holds its runs for long; then the claim comes after it, so that others can report meanwhile.
@@ -293,15 +275,15 @@ class Engine:
         refused = [outcome for claimed in claims for outcome in claimed.refused]
         if refused:
             await self.database.transact(lambda tx: complete.finish(self._core, tx, refused))
-        return _answer(calls, results, claims)
+        return answer_calls(calls, results, claims)
 
     async def _report_and_claim(
-        self, transaction: Transaction, calls: Sequence[_WorkerCall], said: Sequence[tuple[WorkerIdentity, Report]]
+        self, transaction: Transaction, calls: Sequence[WorkerCall], said: Sequence[tuple[WorkerIdentity, Report]]
     ) -> tuple[Sequence[ReportResult], Sequence[ClaimResult]]:
         results = await complete.report(self._core, transaction, said) if said else []
         return results, await self._claim_all(transaction, calls)
 
-    async def _claim_all(self, transaction: Transaction, calls: Sequence[_WorkerCall]) -> list[ClaimResult]:
+    async def _claim_all(self, transaction: Transaction, calls: Sequence[WorkerCall]) -> list[ClaimResult]:
         claims = []
         for call in calls:
             claimed = ClaimResult()
@@ -340,16 +322,6 @@ class Engine:
     async def follow(self) -> int:
         """Does one round of what runs have to do with one another: starts, ends and cancels; how much that was."""
         return await follow.follow(self._core)
-
-    async def take_polls(self, limit: int) -> Sequence[Poll]:
-        """Polls of waits that are due. Tell what came of each: untold, it is due again after a while."""
-        if not await self.database.read(lambda tx: find_due_polls(tx, 1)):
-            return ()
-        return await self.database.transact(lambda tx: polls.take_polls(self._core, tx, limit))
-
-    async def tell_polls(self, results: Sequence[PollResult]) -> None:
-        """What came of polls."""
-        await self.database.transact(lambda tx: polls.tell_polls(self._core, tx, results))
 
     async def reap_attempts(self) -> int:
         """Takes one batch of attempts away from workers whose leases have run out."""
@@ -390,14 +362,3 @@ class Engine:
             return (min(moments) if moments else None), now
 
         return await self.database.transact(find)
-
-
-def _answer(
-    calls: Sequence[_WorkerCall], results: Sequence[ReportResult], claims: Sequence[ClaimResult]
-) -> list[_WorkerAnswer]:
-    """To each caller the results of its own reports, and its own assignments."""
-    rest = iter(results)
-    return [
-        _WorkerAnswer(tuple(islice(rest, len(call.reports))), claimed.assignments, claimed.is_contended)
-        for call, claimed in zip(calls, claims, strict=True)
-    ]

@@ -55,6 +55,23 @@ class PollResult:
     retry_after_seconds: float = 0.0
 
 
+class Polls:
+    """Gives out the polls that are due, and takes what came of them, each in its transaction."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def take(self, limit: int) -> Sequence[Poll]:
+        """Polls that are due. Tell what came of each: untold, it is due again after a while."""
+        if not await self._core.database.read(lambda tx: polls.find_due_polls(tx, 1)):
+            return ()
+        return await self._core.database.transact(lambda tx: take_polls(self._core, tx, limit))
+
+    async def tell(self, results: Sequence[PollResult]) -> None:
+        """What came of polls."""
+        await self._core.database.transact(lambda tx: tell_polls(self._core, tx, results))
+
+
 async def take_polls(core: Core, transaction: Transaction, limit: int) -> list[Poll]:
     """Polls that are due, each given to nobody else for a while."""
     due = await polls.find_due_polls(transaction, limit)

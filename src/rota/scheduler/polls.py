@@ -61,7 +61,7 @@ class PollDuty:
         """Asks for all that is due, as long as it may ask more; how many that was."""
         done = 0
         while (free := MOST_AT_ONCE - len(self._asking)) > 0:
-            polls = await self._engine.take_polls(free)
+            polls = await self._engine.polls.take(free)
             for poll in polls:
                 task = asyncio.create_task(self._ask(poll), name="rota-poll")
                 self._asking.add(task)
@@ -81,7 +81,7 @@ class PollDuty:
             log.exception("poll_failed", task_run_id=poll.task_run_id)
 
     async def _tell(self, results: Sequence[PollResult]) -> Sequence[None]:
-        await self._engine.tell_polls(results)
+        await self._engine.polls.tell(results)
         return [None] * len(results)
 
     async def _call(self, poll: Poll) -> PollResult:
