@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import api_bench, engine_bench, machine, remote_bench, schedule_bench, worker_bench
+from benchmarks import api_bench, engine_bench, machine, map_bench, remote_bench, schedule_bench, worker_bench
 from benchmarks.measure import Measure
 from benchmarks.stage import Place, open_place
 
@@ -27,6 +27,7 @@ SCENARIOS: dict[str, Scenario] = {
     "chain": lambda place, quick: engine_bench.measure_chain(place, length=50 if quick else 500),
     "fan": lambda place, quick: engine_bench.measure_fan(place, width=1_000 if quick else 10_000),
     "nest": lambda place, quick: engine_bench.measure_nest(place, levels=20, rounds=5 if quick else 50),
+    "map": lambda place, quick: map_bench.measure_map(place, width=1_000 if quick else 10_000),
     "python": lambda place, quick: worker_bench.measure_python(place, count=2_000 if quick else 40_000),
     "shell": lambda place, quick: worker_bench.measure_shell(place, count=500 if quick else 4_000),
     "http": lambda place, quick: worker_bench.measure_http(place, count=1_000 if quick else 10_000),

@@ -30,7 +30,7 @@ pending: queued, success, failed, upstream_failed, skipped, cancelled
 queued: running, success, skipped, failed, cancelled
 running: success, failed, retrying, cancelled, skipped, queued
 retrying: queued, running, success, failed, skipped, cancelled
-failed: retrying, queued, running, success, skipped
+failed: pending, retrying, queued, running, success, skipped
 upstream_failed: pending, queued, success, skipped
 success:
 skipped:

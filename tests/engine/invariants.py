@@ -23,6 +23,7 @@ from rota.store.tables import (
     workflow_runs,
     workflows,
 )
+from rota.store.tables_maps import task_maps
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Snapshot:
     attempts: dict[str, list[Any]]
     # The runs that task runs have started.
     called: dict[tuple[str, int], Any]
+    maps: dict[tuple[str, str], Any]
 
 
 async def find_faults(database: Database, workflow_ids: Iterable[str] | None = None) -> list[str]:
@@ -49,10 +51,12 @@ async def find_faults(database: Database, workflow_ids: Iterable[str] | None = N
         of_run[row.run_id].append(row)
     faults: list[str] = []
     for run in snapshot.runs:
-        rows = of_run[run.id]
+        rows = [row for row in of_run[run.id] if row.map_index < 0]
+        items = [row for row in of_run[run.id] if row.map_index >= 0]
         faults += _check_run(snapshot, run, rows)
         faults += _check_branches(snapshot, run, rows)
-        for row in rows:
+        faults += _check_maps(snapshot, run, rows, items)
+        for row in [*rows, *items]:
             faults += _check_task_run(snapshot, run, row, rows)
     return faults + list(_check_turns(snapshot)) + list(_check_keys(snapshot))
 
@@ -79,8 +83,9 @@ async def _take(transaction: Transaction, wanted: set[str] | None) -> Snapshot:
         ended[row.task_run_id].append(row)
     children = select(workflow_runs).where(workflow_runs.c.parent_task_run_id.is_not(None))
     called = {(row.parent_task_run_id, row.parent_attempt): row for row in await transaction.rows(children)}
+    mapped = {(row.run_id, row.task_id): row for row in await transaction.rows(select(task_maps))}
     known = {row.id: row for row in of_tasks}
-    return Snapshot({row.id: row for row in found}, runs, rows, known, upstreams, history, ended, called)
+    return Snapshot({row.id: row for row in found}, runs, rows, known, upstreams, history, ended, called, mapped)
 
 
 def graph_of(snapshot: Snapshot, rows: Sequence[Any]) -> Graph:
@@ -105,6 +110,49 @@ def _check_run(snapshot: Snapshot, run: Any, rows: Sequence[Any]) -> Iterator[st
     if run.status == "pending" and not set(states.values()) <= {TaskState.PENDING}:
         yield f"{name} has not started, but its task runs are {sorted(states.values())}"
     yield from _check_history(snapshot, run, None, RUN_MOVES, RunState)
+
+
+def _check_maps(snapshot: Snapshot, run: Any, rows: Sequence[Any], items: Sequence[Any]) -> Iterator[str]:
+    """The counters of mapped tasks, and that these last exactly as long as their items."""
+    of_task: dict[str, list[Any]] = defaultdict(list)
+    for item in sorted(items, key=lambda item: item.map_index):
+        of_task[item.task_id].append(item)
+    for parent in rows:
+        found = of_task.pop(parent.task_id, [])
+        known = snapshot.maps.get((run.id, parent.task_id))
+        name = f"map {snapshot.tasks[parent.task_id].name} ({parent.status}) of run {run.id}"
+        if known is None:
+            if found or parent.holder == "items":
+                yield f"{name} has {len(found)} items and no counters"
+            continue
+        yield from (f"{name}: {fault}" for fault in _check_map(known, parent, found))
+    if of_task:
+        yield f"run {run.id} has items of no task"
+
+
+def _check_map(known: Any, parent: Any, found: Sequence[Any]) -> Iterator[str]:
+    counts = Counter(item.status for item in found)
+    stored = (known.failed, known.cancelled, known.skipped, known.waiting)
+    recount = (counts["failed"], counts["cancelled"], counts["skipped"], counts["pending"])
+    if stored != recount:
+        yield f"failed, cancelled, skipped and waiting are {stored}, a recount gives {recount}"
+    unborn = known.total - known.created
+    remaining = unborn + sum(item.status not in TASK_FINAL for item in found)
+    if known.remaining != remaining:
+        yield f"remaining is {known.remaining}, a recount gives {remaining}"
+    if [item.map_index for item in found] != list(range(known.created)) or (known.items is None) != (unborn == 0):
+        yield f"{known.created} of {known.total} items are said to exist, and {len(found)} do"
+    # What has ended by other means than its items gets no more of them.
+    left = remaining if parent.status == "running" else remaining - unborn
+    if (parent.holder == "items") != (left > 0):
+        yield f"{left} items are left"
+    if parent.status == "running" and known.attempt != parent.attempt:
+        yield f"attempt {known.attempt} holds the items and it is at {parent.attempt}"
+    active = counts["queued"] + counts["running"] + counts["retrying"]
+    if known.concurrency is not None and active > known.concurrency:
+        yield f"{active} items are on their way and {known.concurrency} may be"
+    if counts["pending"] and active < (known.concurrency or len(found)):
+        yield f"{counts['pending']} items wait and {active} are on their way"
 
 
 def _check_branches(snapshot: Snapshot, run: Any, rows: Sequence[Any]) -> Iterator[str]:
@@ -135,7 +183,7 @@ def _expect_outcome(snapshot: Snapshot, run: Any, rows: Sequence[Any], states: d
 
 def _check_task_run(snapshot: Snapshot, run: Any, row: Any, rows: Sequence[Any]) -> Iterator[str]:
     name = f"task run {snapshot.tasks[row.task_id].name} ({row.status}) of run {run.id}"
-    if row.status == "pending":
+    if row.status == "pending" and row.map_index < 0:
         yield from (f"{name}: {fault}" for fault in _check_waiting(snapshot, run, row, rows))
     is_waiting_for_key = row.status == "queued" and row.key_state in ("new", "waiting")
     if row.status == "queued" and is_waiting_for_key != (row.lane_id == 0):

@@ -19,7 +19,8 @@ from rota.engine.submit import RunRequest
 from rota.store.database import Database, DatabaseOptions
 from rota.store.definitions import WorkflowRow, find_workflow
 from rota.store.dialect import NOW
-from rota.store.tables import pools, schedules, state_history, task_runs, tasks, workflow_runs
+from rota.store.tables import schedules, state_history, task_runs, tasks, workflow_runs
+from rota.store.tables_service import pools
 
 START = datetime(2026, 1, 5, 12, tzinfo=UTC)
 LEASE_SECONDS = 30.0
@@ -119,9 +120,18 @@ class Stage:
         found = await self.rows(
             select(task_runs, tasks.c.name)
             .join(tasks, tasks.c.id == task_runs.c.task_id)
-            .where(task_runs.c.run_id == run_id)
+            .where(task_runs.c.run_id == run_id, task_runs.c.map_index == -1)
         )
         return {row.name: row for row in found}
+
+    async def item_rows(self, run_id: str, name: str) -> Sequence[Any]:
+        """The items of a mapped task, in their order."""
+        return await self.rows(
+            select(task_runs)
+            .join(tasks, tasks.c.id == task_runs.c.task_id)
+            .where(task_runs.c.run_id == run_id, tasks.c.name == name, task_runs.c.map_index >= 0)
+            .order_by(task_runs.c.map_index)
+        )
 
     async def statuses(self, run_id: str) -> dict[str, str]:
         return {name: row.status for name, row in (await self.task_rows(run_id)).items()}
@@ -221,6 +231,7 @@ async def settle(stage: Stage) -> None:
         await stage.engine.release_due()
         await stage.engine.settle_keys()
         await stage.engine.expire_waiting()
+        await stage.engine.expand_maps()
         await stage.engine.reap_attempts()
         await stage.engine.reap_runs()
         if not await stage.work(worker) and not await stage.rows(open_runs):

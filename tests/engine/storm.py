@@ -54,6 +54,21 @@ CALLED = workflow(
     task("call", workflow="pooled"), name="called", max_active_runs=2, on=[{"workflow": "joins", "status": "failed"}]
 )
 HEARING = workflow(task("hear"), name="hearing", on=[{"workflow": "calling", "status": "done"}, {"workflow": "called"}])
+FLOW = workflow(
+    task("choose", branch=True, output="json"),
+    task("list", "choose", output="json", retry_count=1, retry_delay_seconds=0),
+    task("each", "list", map_over="tasks.list.output", retry_count=1, retry_delay_seconds=20),
+    task("few", "choose", map_over=[1, 2, 3, 4, 5], map_concurrency=2, output="none"),
+    task("join", "each", "few", trigger_rule="none_failed_min_one_success"),
+    task("sweep", "each", map_over=["a", "b"], teardown=True),
+    name="flow",
+    max_active_runs=2,
+)
+# What the tasks of this one leave; the others need nothing.
+OUTPUTS: dict[str, list[Any]] = {
+    "choose": [["list", "few"], "list", "few", [], "nobody"],
+    "list": [[1, 2, 3, 4, 5, 6, 7], [1], [], "no list"],
+}
 TICKING = [
     workflow(task("t"), task("u", "t"), name="ticking", schedule_cron="* * * * *", max_active_runs=2),
     workflow(
@@ -82,7 +97,7 @@ class Storm:
 
     async def prepare(self) -> None:
         await self.stage.add_pool("small", 3)
-        for spec in (JOINS, POOLED, CALLING, CALLED, HEARING, TICKING[0]):
+        for spec in (JOINS, POOLED, CALLING, FLOW, CALLED, HEARING, TICKING[0]):
             self.workflow_ids.append((await self.stage.engine.apply_workflow(spec)).id)
         for _ in range(3):
             self.workers.append(await self.stage.register())
@@ -110,7 +125,7 @@ class Storm:
         for worker in self.workers:
             await self.stage.engine.leave(worker)
         # What listens would go on for as long as anything ends.
-        for name in ("joins", "pooled", "ticking", "called", "hearing"):
+        for name in ("joins", "pooled", "flow", "ticking", "called", "hearing"):
             await self.stage.engine.set_active(await self.stage.find(name), is_active=False)
         await settle(self.stage)
 
@@ -139,7 +154,8 @@ class Storm:
         ends: list[Report] = []
         for item in chosen:
             status = self.chance.choices(("success", "failed", "cancelled", "skipped"), (12, 4, 1, 1))[0]
-            ends.append(Finished(item.task_run_id, item.attempt, status, error_type="exit_code"))
+            output = self.chance.choice(OUTPUTS.get(item.task, [None]))
+            ends.append(Finished(item.task_run_id, item.attempt, status, output=output, error_type="exit_code"))
         reply = await engine.report(worker, ends, claim=self.chance.choice((0, 0, 3)))
         # Now and then the answer is lost, and the worker reports again later.
         if self.chance.random() < 0.8:
@@ -156,7 +172,7 @@ class Storm:
         ]
 
     async def submit(self, engine: Engine) -> None:
-        await engine.submit(RunRequest(self.chance.choice(self.workflow_ids[:3])))
+        await engine.submit(RunRequest(self.chance.choice(self.workflow_ids[:4])))
 
     async def fire(self, engine: Engine) -> None:
         await engine.fire()
@@ -178,10 +194,8 @@ class Storm:
             await engine.retry_task_run(self.chance.choice(self.tasks))
 
     async def tend(self, engine: Engine) -> None:
-        duty = self.chance.choice(
-            (engine.release_due, engine.reap_attempts, engine.reap_attempts, engine.reap_workers, engine.reap_runs)
-        )
-        await duty()
+        reap = (engine.reap_attempts, engine.reap_attempts, engine.reap_workers, engine.reap_runs)
+        await self.chance.choice((engine.release_due, engine.expand_maps, engine.expand_maps, *reap))()
 
     async def follow(self, engine: Engine) -> None:
         await engine.follow()
@@ -197,7 +211,7 @@ class Storm:
         await self.chance.choice((engine.leave, engine.doubt))(old)
 
     async def apply(self, engine: Engine) -> None:
-        await engine.apply_workflow(self.chance.choice((JOINS, POOLED, CALLING, HEARING, *TICKING)))
+        await engine.apply_workflow(self.chance.choice((JOINS, POOLED, CALLING, FLOW, HEARING, *TICKING)))
 
     async def pause(self, engine: Engine) -> None:
         row = await self.stage.find("ticking")

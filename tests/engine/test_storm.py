@@ -9,9 +9,11 @@ import os
 import random
 from contextlib import AsyncExitStack
 
+import pytest
 import structlog
 from sqlalchemy import text
 
+from rota.engine import expand
 from tests.engine.stage import Clock, Stage, open_node, open_stage
 from tests.engine.storm import Storm, delete_everything
 
@@ -20,7 +22,9 @@ AT_ONCE = 12
 NODES = 4
 
 
-async def test_ten_thousand_interleavings(database_url: str):
+async def test_ten_thousand_interleavings(database_url: str, monkeypatch: pytest.MonkeyPatch):
+    # So that maps are created in several transactions.
+    monkeypatch.setattr(expand, "ITEMS_AT_ONCE", 4)
     seed = int(os.environ.get("ROTA_SEED") or random.randrange(2**32))
     clock = Clock()
     with structlog.testing.capture_logs() as logs:

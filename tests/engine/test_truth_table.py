@@ -5,7 +5,6 @@ All runs of one size go side by side: one step ends the same upstream of each, a
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Mapping
 
@@ -15,6 +14,7 @@ from rota.domain.rules import DECIDED_STATE, TriggerRule, count_outcomes, decide
 from rota.domain.states import TaskState
 from rota.domain.work import Finished, WorkerIdentity
 from rota.engine.submit import RunRequest
+from rota.store import interventions
 from tests.engine.stage import Stage, task
 
 OUTCOMES = tuple(
@@ -56,7 +56,8 @@ async def _finish(stage: Stage, worker: WorkerIdentity, table: Table, place: int
         if outcome is TaskState.CANCELLED:
             cancelled.append(item.task_run_id)
         ends.append(Finished(item.task_run_id, item.attempt, str(outcome)))
-    await asyncio.gather(*(stage.engine.cancel_task_run(task_run_id) for task_run_id in cancelled))
+    # As a cancel of each does it, for all at once.
+    await stage.database.transact(lambda tx: interventions.ask_running(tx, cancelled))
     await stage.engine.report(worker, ends)
 
 

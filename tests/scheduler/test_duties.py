@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rota.domain.work import Finished, Registration
+from rota.engine import expand
 from rota.scheduler.duties import MOST_BATCHES, BatchDuty, build_duties, build_housekeeping
 from rota.scheduler.service import Scheduler, SchedulerOptions
 
@@ -90,6 +91,17 @@ async def test_a_due_retry_is_queued_again(bench):
     assert await scheduler.run_due() == 0.0
     (again,) = await bench.engine.claim(worker, limit=1)
     assert (again.task_run_id, again.attempt) == (assignment.task_run_id, assignment.attempt + 1)
+
+
+async def test_a_large_map_gets_all_of_its_items(bench, monkeypatch):
+    monkeypatch.setattr(expand, "ITEMS_AT_ONCE", 2)
+    each = {"name": "each", "command": "true", "map_over": list(range(7))}
+    await bench.apply(run_at=bench.clock.now.isoformat(), tasks=[each])
+    scheduler = _scheduler(bench, slot_gap_seconds=60.0)
+    while not await scheduler.run_due():
+        pass
+    _, assignments = await _claim(bench, limit=10)
+    assert sorted(assignment.map_index for assignment in assignments) == list(range(7))
 
 
 async def test_what_a_lost_worker_held_is_given_to_another(bench):

@@ -17,12 +17,13 @@ from rota.store.dialect import WRITER_SETTINGS
 # What grows with use. Everything else is as large as its owner makes it.
 LARGE = {
     *("task_runs", "workflow_runs", "attempts", "task_logs", "state_history"),
-    *("tasks", "task_dependencies", "schedules"),
+    *("tasks", "task_dependencies", "schedules", "task_maps"),
 }
 # They hold only what is to be done, so they may be read from their beginning.
 PARTIAL = {
     *("ix_task_runs_claim", "ix_task_runs_due", "ix_task_runs_lease", "ix_task_runs_slots", "ix_task_runs_held"),
     *("ix_task_runs_expiry", "ix_task_runs_key_new", "ix_task_runs_key_left"),
+    *("ix_task_runs_items", "ix_task_maps_unfinished"),
     # Bounded by what people are asked at the moment.
     *("ix_task_runs_approvals", "ix_task_runs_polls"),
     *("ix_task_runs_calls", "ix_workflow_runs_untold"),

@@ -18,7 +18,8 @@ from rota.store.database import Database, DatabaseOptions, Transaction
 from rota.store.dialect import NOW, batch
 from rota.store.encoding import clean_text, encode_rows
 from rota.store.refusals import is_transient
-from rota.store.tables import pools, state_history
+from rota.store.tables import state_history
+from rota.store.tables_service import pools
 from rota.store.wakeups import Topic, Wakeups
 from tests.store.catalog import on_connection
 

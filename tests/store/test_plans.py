@@ -7,11 +7,13 @@ from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 
-from sqlalchemy import text, update
+import pytest
+from sqlalchemy import select, text, update
 
 from rota.domain.errors import Conflict
 from rota.domain.states import Holder
 from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
+from rota.engine import expand
 from rota.engine.held import HeldEnd, finish_held
 from rota.engine.polls import PollResult
 from rota.engine.submit import RunRequest
@@ -56,6 +58,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     await _lose_and_leave(stage, worker)
     await _pass_gates(stage)
     await _branch(stage)
+    await _map(stage)
     await _overlap(stage)
     await _queue_for_keys(stage)
     await _call_others(stage, turn)
@@ -195,6 +198,34 @@ async def _call_others(stage: Stage, turn: int) -> None:
     assert len(await stage.runs_of(listener_id)) == 5
 
 
+async def _map(stage: Stage) -> None:
+    """Items of every way of life: created in parts, waiting for others, retried, cancelled."""
+    worker = await stage.register()
+    each = task("each", "list", map_over="tasks.list.output", map_concurrency=2, output="json")
+    run_id = await stage.start(task("list", output="json"), each, task("after", "each"), name="mapped")
+    await stage.finish(worker, await stage.claim(worker), output=[1, 2, 3, 4, 5])
+    while await stage.engine.expand_maps():
+        pass
+    await stage.engine.explain_run(run_id)
+    items = await stage.claim(worker)
+    await stage.finish(worker, items[:1], "failed", error_type="exit_code")
+    await stage.finish(worker, items[1:], output=1)
+    await stage.engine.retry_task_run(items[0].task_run_id)
+    at_the_end = select(task_runs.c.id).where(task_runs.c.run_id == run_id, task_runs.c.map_index == 4)
+    (last,) = await stage.rows(at_the_end)
+    await stage.engine.explain_task_run(last.id)
+    await stage.engine.cancel_task_run(last.id)
+    await stage.work(worker)
+    await stage.engine.retry_run(run_id)
+    other = await stage.start(task("each", map_over=[1, 2, 3, 4, 5], map_concurrency=1), name="cut")
+    await stage.engine.cancel_run(other)
+    while await stage.engine.expand_maps():
+        pass
+    whole = await stage.start(task("each", map_over=[1], output="json"), name="whole")
+    await stage.work(worker)
+    assert await stage.run_status(whole) == "success"
+
+
 async def _load(stage: Stage) -> None:
     """Much finished work, some that waits, and many definitions."""
     names = [f"t{number}" for number in range(5_000)]
@@ -217,7 +248,8 @@ async def _find_scans(stage: Stage, turn: int) -> list[str]:
     return await find_scans(stage.url, verbs)
 
 
-async def test_no_statement_reads_a_large_table_as_a_whole(database_url: str):
+async def test_no_statement_reads_a_large_table_as_a_whole(database_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(expand, "ITEMS_AT_ONCE", 3)
     clock = Clock()
     async with open_stage(database_url, clock) as stage:
         await stage.add_pool("small", 2)

@@ -93,7 +93,7 @@ TASK_MOVES: Mapping[TaskState, frozenset[TaskState]] = {
     _T.QUEUED: frozenset({_T.RUNNING, _T.SUCCESS, _T.SKIPPED, _T.FAILED, _T.CANCELLED}),
     _T.RUNNING: frozenset({_T.SUCCESS, _T.FAILED, _T.RETRYING, _T.CANCELLED, _T.SKIPPED, _T.QUEUED}),
     _T.RETRYING: frozenset({_T.QUEUED, _T.RUNNING, _T.SUCCESS, _T.FAILED, _T.SKIPPED, _T.CANCELLED}),
-    _T.FAILED: frozenset({_T.RETRYING, _T.QUEUED, _T.RUNNING, _T.SUCCESS, _T.SKIPPED}),
+    _T.FAILED: frozenset({_T.PENDING, _T.RETRYING, _T.QUEUED, _T.RUNNING, _T.SUCCESS, _T.SKIPPED}),
     _T.UPSTREAM_FAILED: frozenset({_T.PENDING, _T.QUEUED, _T.SUCCESS, _T.SKIPPED}),
     _T.SUCCESS: frozenset(),
     _T.SKIPPED: frozenset(),

@@ -36,6 +36,8 @@ class ErrorType(StrEnum):
     EXCEPTION = "exception"
     # Somebody has declared it failed.
     MARKED = "marked"
+    # Of a mapped task: some of its items have not succeeded.
+    ITEM_FAILED = "item_failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from rota.domain.rules import OUTCOME_COUNTER
 from rota.domain.states import TaskState
 from rota.engine.branches import explain_left_out
-from rota.engine.core import Core, Ended
+from rota.engine.core import Core, Ended, GateReport
 from rota.engine.gate import pass_gate
+from rota.engine.items import settle_items
 from rota.engine.record import note_run, note_task
 from rota.store import failures, releases, task_runs, turns, workflow_runs
 from rota.store.database import Transaction
@@ -33,6 +34,11 @@ class _Wave:
     # Gated task runs that were queued in this transaction.
     ready: list[str]
     changes: list[Change] = field(default_factory=list)
+
+    def take(self, report: GateReport) -> None:
+        self.ended += report.ended
+        self.ready += report.ready
+        self.changes += report.changes
 
 
 async def advance(
@@ -62,10 +68,13 @@ async def _follow(core: Core, transaction: Transaction, wave: _Wave) -> dict[str
     tallies: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     while wave.ended or wave.ready:
         if wave.ready:
-            passed = await pass_gate(core, transaction, wave.ready)
-            wave.ended += passed.ended
-            wave.changes += passed.changes
-        ended, wave.ended, wave.ready = wave.ended, [], []
+            ready, wave.ready = wave.ready, []
+            wave.take(await pass_gate(core, transaction, ready))
+        ended, wave.ended = wave.ended, []
+        items = [end for end in ended if end.map_index >= 0]
+        if items:
+            wave.take(await settle_items(core, transaction, items))
+            ended = [end for end in ended if end.map_index < 0]
         for end in ended:
             tally = tallies[end.run_id]
             tally[0] += 1
@@ -85,7 +94,7 @@ async def _leave_out(transaction: Transaction, left_out: Sequence[tuple[str, str
         for row in await releases.leave_out(transaction, part):
             details = {"reason": reasons[row.run_id, row.task_id]}
             wave.changes.append(note_task(row.id, row.run_id, row.namespace, "pending", row.status, details))
-            wave.ended.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
+            wave.ended.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown, -1))
 
 
 async def _release(transaction: Transaction, ended: Iterable[Ended], wave: _Wave) -> None:
@@ -102,7 +111,7 @@ async def _release(transaction: Transaction, ended: Iterable[Ended], wave: _Wave
             if row.is_gated:
                 wave.ready.append(row.id)
         else:
-            wave.ended.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
+            wave.ended.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown, -1))
 
 
 def _count(end: Ended) -> tuple[str, str, int, int, int]:

@@ -9,7 +9,8 @@ from typing import Any
 from rota.domain.errors import Conflict, NotFound
 from rota.domain.states import Holder
 from rota.engine.advance import advance
-from rota.engine.core import Core, Ended
+from rota.engine.core import Core
+from rota.engine.items import end_items
 from rota.engine.queueing import free_keys
 from rota.engine.record import note_run, note_task, record
 from rota.store import interventions, outcomes, task_runs, workflow_runs
@@ -41,10 +42,7 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
         await interventions.start_to_clean_up(transaction, run_id)
         changes.append(note_run(run_id, run.namespace, "pending", "running", {"reason": "cancelled before its turn"}))
     touched = [row for row in open_rows if not row.is_teardown]
-    waiting = [(row.id, row.status) for row in touched if _stops_at_once(row)]
-    running = [row.id for row in touched if not _stops_at_once(row)]
-    stopped = await _stop(transaction, waiting) if waiting else []
-    asked = await interventions.ask_running(transaction, running) if running else 0
+    stopped, asked = await _stop(transaction, touched)
     if run.status == "pending":
         clean_up = await task_runs.queue_first_tasks(transaction, [run_id])
         changes += [note_task(row.id, run_id, row.namespace, "pending", "queued") for row in clean_up]
@@ -55,7 +53,7 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
     changes += await advance(
         core,
         transaction,
-        [Ended(run_id, row.task_id, "cancelled", row.downstream_count, row.is_teardown) for row in stopped],
+        await end_items(transaction, run_id, stopped),
         ready,
     )
     await record(core, transaction, changes)
@@ -66,11 +64,18 @@ async def cancel_run(core: Core, transaction: Transaction, run_id: str, reason: 
     return CancelReport(len(stopped), asked)
 
 
-async def _stop(transaction: Transaction, waiting: Sequence[tuple[str, str]]) -> list[Stopped]:
-    """Cancels what no worker has; the keys that it held go to others."""
-    stopped = await interventions.stop_waiting(transaction, waiting)
+async def _stop(transaction: Transaction, rows: Sequence[Any]) -> tuple[list[Stopped], int]:
+    """Cancels what no worker has, whose keys go to others, and asks for the rest. Mapped tasks end with their items."""
+    waiting = [(row.id, row.status) for row in rows if _stops_at_once(row)]
+    running = [row.id for row in rows if not _stops_at_once(row)]
+    stopped = await interventions.stop_waiting(transaction, waiting) if waiting else []
     await free_keys(transaction, stopped)
-    return stopped
+    asked = await interventions.ask_running(transaction, running) if running else 0
+    mapped = sum(row.holder == Holder.ITEMS for row in rows)
+    if mapped:
+        # Those that do not have all of their items yet get no more.
+        transaction.wake(Topic.SCHEDULES)
+    return stopped, asked - mapped
 
 
 def _stops_at_once(row: Any) -> bool:
@@ -100,24 +105,18 @@ async def cancel_task_run(core: Core, transaction: Transaction, task_run_id: str
         if standing.status == "cancelled":
             return CancelReport(0, 0)
         raise Conflict(f"task run {task_run_id} is {standing.status} already: there is nothing left to cancel")
-    if not _stops_at_once(row):
-        asked = await interventions.ask_running(transaction, [task_run_id])
+    items = [item for item in open_rows if item.task_id == row.task_id and item.map_index >= 0]
+    rows = [row, *items] if row.map_index < 0 else [row]
+    stopped, asked = await _stop(transaction, rows)
+    if any(item.holder == Holder.RUN for item in rows):
         core.follow_up.soon(transaction)
+    if asked:
         transaction.wake(Topic.ORDERS)
-        return CancelReport(0, asked)
-    stopped = await _stop(transaction, [(row.id, row.status)])
     details = {"reason": clean_text(reason)} if reason else None
     changes = [
         note_task(item.id, standing.run_id, standing.namespace, item.old_status, "cancelled", details)
         for item in stopped
     ]
-    changes += await advance(
-        core,
-        transaction,
-        [
-            Ended(standing.run_id, item.task_id, "cancelled", item.downstream_count, item.is_teardown)
-            for item in stopped
-        ],
-    )
+    changes += await advance(core, transaction, await end_items(transaction, standing.run_id, stopped))
     await record(core, transaction, changes)
-    return CancelReport(len(stopped), 0)
+    return CancelReport(len(stopped), asked)

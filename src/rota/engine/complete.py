@@ -257,7 +257,15 @@ async def finish(core: Core, transaction: Transaction, decided: Sequence[Outcome
     if any(row.status == "retrying" for row in landed):
         transaction.wake(Topic.SCHEDULES)
     ended = [
-        Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown, left_out.get(row.id, ()))
+        Ended(
+            row.run_id,
+            row.task_id,
+            row.status,
+            row.downstream_count,
+            row.is_teardown,
+            row.map_index,
+            left_out.get(row.id, ()),
+        )
         for row in landed
         if row.status in TASK_FINAL
     ]

@@ -16,7 +16,7 @@ from rota.domain.schedule import ScheduleSpec, parse_schedule
 from rota.domain.share import FairShare
 from rota.domain.spec import WORKER_KINDS, TaskSpec
 from rota.domain.spec_task import task_from_dict
-from rota.engine.expressions import Expression, compile_expression
+from rota.engine.expressions import Expression, compile_expression, compile_mapping
 from rota.engine.follow_up import FollowUp
 from rota.engine.params import Declaration, declare
 from rota.engine.templates import KEY_FIELD, TaskTemplate, compile_fields, compile_task
@@ -107,6 +107,12 @@ class TaskDefinition:
         return None if when is None else compile_expression(when)
 
     @cached_property
+    def mapping(self) -> Expression | None:
+        """What its `map_over` stands for, ready to be evaluated."""
+        map_over = self.document.get("map_over")
+        return None if map_over is None else compile_mapping(map_over)
+
+    @cached_property
     def key(self) -> TaskTemplate | None:
         """Its concurrency key, if it has one."""
         if KEY_FIELD not in self.document:
@@ -167,6 +173,8 @@ class Ended(NamedTuple):
     status: str
     downstream_count: int
     is_teardown: bool
+    # Of an item its place in its mapped task; -1 for tasks.
+    map_index: int
     # Of a branch: the tasks right below that do not go on.
     left_out: tuple[str, ...] = ()
 
@@ -186,10 +194,13 @@ class GateReport:
 
     ended: list[Ended] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    # Gated task runs that were queued meanwhile.
+    ready: list[str] = field(default_factory=list)
 
     def add(self, other: GateReport) -> None:
         self.ended += other.ended
         self.changes += other.changes
+        self.ready += other.ready
 
 
 class Starter(Protocol):

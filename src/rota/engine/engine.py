@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -11,7 +11,6 @@ from functools import partial
 from rota.domain.api_key import NewKey
 from rota.domain.errors import Conflict, NotFound, RotaError
 from rota.domain.spec import WorkflowSpec
-from rota.domain.states import Holder
 from rota.domain.work import (
     Assignment,
     AttemptKey,
@@ -31,6 +30,7 @@ from rota.engine import (
     claim,
     complete,
     define,
+    expand,
     explain,
     fire,
     follow,
@@ -46,21 +46,20 @@ from rota.engine import (
     rerun,
     retry,
     review,
-    subflow,
     submit,
-    waits,
 )
 from rota.engine.annotate import Annotation
 from rota.engine.approve import Decision
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
-from rota.engine.core import Core, DueHandler, EngineOptions, Starter
+from rota.engine.core import Core, EngineOptions
 from rota.engine.define import Defined
 from rota.engine.explain import Explanation
 from rota.engine.fire import FireReport
 from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
 from rota.engine.keys import CreatedKey
+from rota.engine.kinds import DUE_HANDLERS, STARTERS
 from rota.engine.mark import Mark
 from rota.engine.polls import Polls
 from rota.engine.rerun import Rerun, RerunReport
@@ -69,18 +68,11 @@ from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.watch import Watch
 from rota.engine.worker_calls import WorkerAnswer, WorkerCall, answer_calls
 from rota.observability.metrics import Metrics
-from rota.store import concurrency, expiry, gates, outcomes, schedules
+from rota.store import concurrency, expiry, gates, maps, outcomes, schedules
 from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
 from rota.store.wakeups import Topic
 
-# How the engine starts the kinds that no worker executes, and what it does when the time of one has come.
-STARTERS: Mapping[str, Starter] = {
-    "wait": waits.start_waits,
-    "approval": approve.start_approvals,
-    "workflow": subflow.start_calls,
-}
-DUE_HANDLERS: Mapping[str, DueHandler] = {Holder.WAIT: waits.end_waits, Holder.APPROVAL: approve.end_approvals}
 Place = tuple[datetime, str]
 # A limit that another claim is looking at is free again within a transaction's time.
 CONTENDED_SECONDS = 0.01
@@ -303,6 +295,10 @@ class Engine:
         """Reads ahead one batch of what is due within the slot."""
         return await self.database.read(lambda tx: prepare.prepare(self._core, tx, slot_seconds, place))
 
+    async def expand_maps(self) -> int:
+        """Creates a batch of items of a mapped task that has many."""
+        return await self.database.transact(lambda tx: expand.expand_maps(self._core, tx))
+
     async def release_due(self) -> int:
         """Queues one batch of due retries."""
         return await self.database.transact(lambda tx: reap.release_due(self._core, tx))
@@ -357,7 +353,8 @@ class Engine:
             held_at = await gates.read_next_due(transaction)
             expiry_at = await expiry.read_next_due(transaction)
             keys_at = await concurrency.read_next_due(transaction)
-            known = (fire_at, retry_at, held_at, expiry_at, keys_at)
+            items_at = now if await maps.find_unfinished(transaction) else None
+            known = (fire_at, retry_at, held_at, expiry_at, keys_at, items_at)
             moments = [moment for moment in known if moment is not None]
             return (min(moments) if moments else None), now
 

@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from rota.domain.errors import NotFound
+from rota.domain.states import Holder as TaskHolder
 from rota.domain.states import KeyState
 from rota.engine.capacity import find_free, limits_of
 from rota.engine.core import Core, WorkerFacts
 from rota.engine.explain_held import describe_held
+from rota.engine.explain_items import explain_item, explain_mapped
 from rota.store import schedules
 from rota.store.database import Transaction
 from rota.store.lanes import Lane
@@ -58,7 +60,7 @@ async def explain_task_run(core: Core, transaction: Transaction, task_run_id: st
         )
     if row.status == "running":
         child = await reasons.read_called_run(transaction, row.id, row.attempt) if row.holder == "run" else None
-        return _explain_running(row) if child is None else await _explain_call(transaction, child)
+        return await _explain_running(transaction, row) if child is None else await _explain_call(transaction, child)
     return Explanation(row.status, "ended", f"it ended as {row.status}", details={"finished_at": row.finished_at})
 
 
@@ -66,6 +68,8 @@ async def _explain_pending(transaction: Transaction, row: Any) -> Explanation:
     if row.run_status == "pending":
         run = await explain_run_turn(transaction, row.run_id)
         return run or Explanation(row.status, "starting", "its run is about to start")
+    if row.map_index >= 0:
+        return Explanation(row.status, *await explain_item(transaction, row.run_id, row.task_id))
     blockers = await reasons.read_blockers(transaction, row.run_id, row.task_id)
     names = ", ".join(f"{blocker.name} ({blocker.status})" for blocker in blockers)
     return Explanation(
@@ -86,7 +90,9 @@ async def _explain_call(transaction: Transaction, child: Any) -> Explanation:
     return Explanation("running", "waiting_for_run", sentence, (Holder(child.id, child.name, child.started_at),))
 
 
-def _explain_running(row: Any) -> Explanation:
+async def _explain_running(transaction: Transaction, row: Any) -> Explanation:
+    if row.holder == TaskHolder.ITEMS:
+        return Explanation(row.status, *await explain_mapped(transaction, row.run_id, row.task_id))
     if row.holder is not None:
         code, sentence = describe_held(row.holder, row.waiting_for)
         details = {"holder": row.holder, "waiting_for": row.waiting_for}

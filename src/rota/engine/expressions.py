@@ -18,6 +18,7 @@ from rota.engine.templates import (
     EVALUATION_ERRORS,
     TYPED,
     check_task,
+    compile_values,
     explain_refusal,
     find_upstreams,
     is_one_expression,
@@ -69,9 +70,17 @@ def compile_expression(text: str) -> Expression:
     )
 
 
+def compile_mapping(map_over: str | list[Any]) -> Expression:
+    """What `map_over` stands for: an expression, or a list in which there may be templates."""
+    if isinstance(map_over, str):
+        return compile_expression(map_over)
+    compute, upstreams = compile_values(map_over)
+    return Expression("the list", frozenset(), upstreams, compute)
+
+
 def find_expressions(document: Mapping[str, Any]) -> dict[str, str]:
     """The expressions in a task's definition, by field."""
-    return {field: text for field in ("when",) if isinstance(text := document.get(field), str)}
+    return {field: text for field in ("when", "map_over") if isinstance(text := document.get(field), str)}
 
 
 def check_texts(document: Mapping[str, Any], path: str, upstreams: Set[str]) -> list[FieldError]:
@@ -79,7 +88,17 @@ def check_texts(document: Mapping[str, Any], path: str, upstreams: Set[str]) -> 
     faults = check_task(document, path, upstreams)
     for field, text in find_expressions(document).items():
         faults += check_expression(text, f"{path}.{field}", upstreams)
+    if isinstance(document.get("map_over"), list):
+        faults += _check_list(document["map_over"], f"{path}.map_over", upstreams)
     return faults
+
+
+def _check_list(items: list[Any], path: str, upstreams: Set[str]) -> list[FieldError]:
+    try:
+        mapping = compile_mapping(items)
+    except COMPILE_ERRORS as error:
+        return [FieldError(path, f"the template {explain_refusal(error)}")]
+    return refuse_strangers(mapping.upstreams, path, upstreams)
 
 
 def check_expression(text: str, path: str, upstreams: Set[str]) -> list[FieldError]:

@@ -25,6 +25,9 @@ from rota.store.definitions import ROWS_PER_STATEMENT
 from rota.store.gates import Hold, ReadyRow, Verdict
 from rota.store.wakeups import Topic
 
+# The starter of tasks that are mapped, whatever their kind.
+MAP = "map"
+
 
 class Queued(Protocol):
     """A task run that has just been queued."""
@@ -62,8 +65,8 @@ async def _pass_some(core: Core, transaction: Transaction, task_run_ids: Sequenc
         verdict = decide_condition(item)
         if verdict is not None:
             verdicts.append((item, verdict))
-        elif item.task.kind in core.starters:
-            going[item.task.kind].append(item)
+        elif (kind := _choose_starter(item)) in core.starters:
+            going[kind].append(item)
         else:
             staying.append(item)
     verdicts += await stay(transaction, staying)
@@ -73,10 +76,16 @@ async def _pass_some(core: Core, transaction: Transaction, task_run_ids: Sequenc
     return report
 
 
+def _choose_starter(item: ReadyTask) -> str:
+    return MAP if item.task.mapping is not None and item.row.map_index < 0 else item.task.kind
+
+
 def decide_condition(item: ReadyTask) -> Verdict | None:
     """How the task run ends by its `when`, or None if it goes on. A retry is not asked again."""
     condition = item.task.condition
-    if condition is None or item.row.failure_count or item.row.map_index >= 0:
+    # A mapped task that was started before goes on with the items that it has.
+    is_retry = item.row.failure_count or (item.task.mapping is not None and item.row.attempt)
+    if condition is None or is_retry or item.row.map_index >= 0:
         return None
     try:
         is_wanted = read_condition(condition.evaluate(item.values))
@@ -96,13 +105,14 @@ async def make_ready(core: Core, transaction: Transaction, rows: Sequence[ReadyR
 
 
 def _make_ready(row: ReadyRow, task: TaskDefinition, facts: Any, known: Mapping[str, Any]) -> ReadyTask:
-    return ReadyTask(row, task, make_values(row, task, facts, known.get(row.run_id, {})))
+    return ReadyTask(row, task, make_values(row, task, facts, known.get(row.run_id, {}), row.item))
 
 
 def _find_upstreams(task: TaskDefinition) -> set[str]:
     """The tasks whose outputs the gate needs."""
     found = set(task.condition.upstreams) if task.condition else set()
     found |= task.key.upstreams if task.key else frozenset()
+    found |= task.mapping.upstreams if task.mapping else set()
     if task.kind not in WORKER_KINDS and task.template is not None:
         found |= task.template.upstreams
     return found
@@ -162,7 +172,7 @@ async def hold(transaction: Transaction, holds: Sequence[tuple[ReadyTask, Hold]]
 
 
 def _end(row: ReadyRow, status: str) -> Ended:
-    return Ended(row.run_id, row.task_id, status, row.downstream_count, row.is_teardown)
+    return Ended(row.run_id, row.task_id, status, row.downstream_count, row.is_teardown, row.map_index)
 
 
 def _note(row: ReadyRow, old: str, verdict: Verdict) -> Any:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rota.domain.errors import Conflict, NotFound
-from rota.domain.states import TASK_FINAL, TaskState, can_move
+from rota.domain.states import TASK_FINAL, Holder, TaskState, can_move
 from rota.domain.work import ErrorType
 from rota.engine.advance import advance
 from rota.engine.core import Core, Ended
-from rota.engine.queueing import pass_on
+from rota.engine.items import end_items
+from rota.engine.queueing import free_keys, pass_on
 from rota.engine.record import note_run, note_task, record
 from rota.engine.retry import decide_again, give_another_chance
-from rota.store import attempts, interventions, marks, outcomes, workflow_runs
+from rota.store import attempts, interventions, maps, marks, outcomes, workflow_runs
 from rota.store.database import Transaction
 from rota.store.encoding import clean_text, to_microseconds
 from rota.store.history import Change
@@ -66,8 +67,8 @@ async def mark_task_run(core: Core, transaction: Transaction, task_run_id: str, 
     if row.status in TASK_FINAL:
         changes += await _go_on(core, transaction, row, run, wanted)
     else:
-        ended = Ended(row.run_id, row.task_id, wanted.status, row.downstream_count, row.is_teardown)
-        changes += await advance(core, transaction, [ended])
+        ended, cancelled = await _end_with_items(transaction, row, wanted)
+        changes += [*cancelled, *await advance(core, transaction, ended)]
     await record(core, transaction, changes)
     transaction.wake(Topic.QUEUE)
     if row.status == TaskState.RUNNING:
@@ -85,6 +86,8 @@ def _require_move(row: Marked, run: Any, wanted: Mark) -> None:
         raise Conflict(f"workflow run {run.id} waits for its turn: nothing in it can be marked before it has started")
     if row.status not in TASK_FINAL:
         return
+    if row.map_index >= 0:
+        raise Conflict(f"task run {row.id} is an item that is {row.status}: mark its mapped task instead, or retry it")
     if run.status not in ("running", "failed"):
         raise Conflict(f"workflow run {run.id} is {run.status}, which is final: run it again in a new run")
     if run.status == "running" and run.cancel_requested_at is not None:
@@ -104,6 +107,23 @@ async def _end(transaction: Transaction, row: Marked, wanted: Mark) -> None:
     await marks.mark(transaction, row, wanted.status, error=error)
 
 
+async def _end_with_items(transaction: Transaction, row: Marked, wanted: Mark) -> tuple[list[Ended], list[Change]]:
+    """The end of an open task run; that of a mapped task is the end of its items, too."""
+    is_teardown, index = row.is_teardown, row.map_index
+    ended = [Ended(row.run_id, row.task_id, wanted.status, row.downstream_count, is_teardown, index)]
+    if index >= 0 and row.status == TaskState.PENDING:
+        await maps.count_waiting(transaction, [(row.run_id, row.task_id, -1)])
+    if row.holder != Holder.ITEMS:
+        return ended, []
+    rows = await interventions.lock_open_task_runs(transaction, row.run_id)
+    items = [(item.id, item.status) for item in rows if item.task_id == row.task_id]
+    stopped = await interventions.terminate_task_runs(transaction, items)
+    await free_keys(transaction, stopped)
+    details = {"reason": "its mapped task was marked"}
+    changes = [note_task(item.id, row.run_id, row.namespace, item.old_status, "cancelled", details) for item in stopped]
+    return [*ended, *await end_items(transaction, row.run_id, stopped)], changes
+
+
 def _describe_attempt(row: Marked, wanted: Mark) -> tuple[Any, ...]:
     """The attempt that is cut off, in the order of the table."""
     started = to_microseconds(row.started_at)
@@ -118,5 +138,5 @@ async def _go_on(core: Core, transaction: Transaction, row: Marked, run: Any, wa
     # The marked one counts as open until `advance` counts its end; those below it are counted from scratch.
     changes += await give_another_chance(transaction, run, rows, {row.task_id}, {row.id})
     decided = await decide_again(core, transaction, run)
-    ended = Ended(row.run_id, row.task_id, wanted.status, 0, row.is_teardown)
+    ended = Ended(row.run_id, row.task_id, wanted.status, 0, row.is_teardown, row.map_index)
     return [*changes, *decided.changes, *await advance(core, transaction, [ended, *decided.ended], decided.ready)]

@@ -138,7 +138,10 @@ async def expire_waiting(core: Core, transaction: Transaction) -> int:
         for row in expired
     ]
     await pass_on(transaction, [row.id for row in expired])
-    ended = [Ended(row.run_id, row.task_id, "failed", row.downstream_count, row.is_teardown) for row in expired]
+    ended = [
+        Ended(row.run_id, row.task_id, "failed", row.downstream_count, row.is_teardown, row.map_index)
+        for row in expired
+    ]
     changes += await advance(core, transaction, ended)
     await record(core, transaction, changes)
     return len(expired)

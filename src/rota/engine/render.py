@@ -10,7 +10,7 @@ from rota.domain.work import Assignment, ErrorType
 from rota.engine.core import Core, TaskDefinition
 from rota.engine.params import describe_run
 from rota.engine.templates import EVALUATION_ERRORS
-from rota.store import outputs
+from rota.store import maps, outputs
 from rota.store.claims import Claimed
 from rota.store.database import Transaction
 from rota.store.gates import ReadyRow
@@ -34,12 +34,14 @@ async def make_assignments(
         for name in template.upstreams
     }
     known = await outputs.read_outputs(transaction, sorted(wanted)) if wanted else {}
+    mapped = [row.id for row in templated if row.map_index >= 0]
+    items = await maps.read_values(transaction, mapped) if mapped else {}
     assignments: list[Assignment] = []
     refused: list[Outcome] = []
     for row in claimed:
         task = tasks[row.task_id]
         try:
-            document = _render(row, task, facts[row.run_id], known) if task.template else task.document
+            document = _render(row, task, facts, known, items)
         except EVALUATION_ERRORS as error:
             refused.append(_refuse(row, incarnation, error))
             continue
@@ -47,17 +49,22 @@ async def make_assignments(
     return assignments, refused
 
 
-def _render(row: Claimed, task: TaskDefinition, facts: RunFacts, known: Outputs) -> dict[str, Any]:
+def _render(
+    row: Claimed, task: TaskDefinition, facts: Mapping[str, RunFacts], known: Outputs, items: Mapping[str, Any]
+) -> dict[str, Any]:
     if task.template is None:
         return task.document
-    return task.template.render(task.document, make_values(row, task, facts, known.get(row.run_id, {})))
+    values = make_values(row, task, facts[row.run_id], known.get(row.run_id, {}), items.get(row.id))
+    return task.template.render(task.document, values)
 
 
 def make_values(
-    row: Claimed | ReadyRow, task: TaskDefinition, facts: RunFacts, upstreams: Mapping[str, Any]
+    row: Claimed | ReadyRow, task: TaskDefinition, facts: RunFacts, upstreams: Mapping[str, Any], item: Any = None
 ) -> dict[str, Any]:
     """What templates and expressions of a task run may use."""
+    of_item = {} if row.map_index < 0 else {"item": item, "map_index": row.map_index}
     return {
+        **of_item,
         **describe_run(row.run_id, row.logical_date, task.workflow_name, task.namespace),
         "params": facts.params,
         "tasks": upstreams,

@@ -59,7 +59,7 @@ async def retry_or_rerun(core: Core, transaction: Transaction, run_id: str, want
             tasks = await definitions.read_version_tasks(transaction, version_id)
             _require_tasks(wanted.tasks, [task.name for task in tasks])
             ids = {task.id for task in tasks if task.name in wanted.tasks}
-            named = [row for row in rows if row.task_id in ids]
+            named = [row for row in rows if row.task_id in ids and row.map_index < 0]
         if _can_stay(run, named):
             report = await retry_run(core, transaction, run_id, None if named is None else [row.id for row in named])
             return RerunReport(run_id, False, report.queued, report.waiting)

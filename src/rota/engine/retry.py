@@ -12,6 +12,7 @@ from rota.domain.states import TASK_FINAL, TaskState
 from rota.engine.advance import advance
 from rota.engine.branches import find_left_out
 from rota.engine.core import Core, Ended
+from rota.engine.items import reopen_items, split_items
 from rota.engine.record import note_run, note_task, record
 from rota.store import attempts, definitions, interventions, outcomes, workflow_runs
 from rota.store.database import Transaction
@@ -41,21 +42,25 @@ async def retry_run(
     chosen = _choose_failed(rows, task_run_ids)
     if run.status not in ("failed", "running") or not chosen:
         raise Conflict(f"workflow run {run_id} is {run.status}: only failed task runs can be retried")
-    await attempts.keep_failed_attempts(transaction, [row.id for row in chosen])
-    queued = await interventions.queue_again(transaction, [row.id for row in chosen])
+    again, items = split_items(rows, chosen)
+    if not again and not items:
+        raise Conflict(f"the mapped tasks of these items in run {run_id} are over: run it again in a new run")
+    await attempts.keep_failed_attempts(transaction, [row.id for row in (*again, *items)])
+    queued = await interventions.queue_again(transaction, [row.id for row in again])
+    reopened = await reopen_items(transaction, run_id, items)
     changes = [] if run.status == "running" else [note_run(run_id, run.namespace, "failed", "running")]
     details = {"reason": "retried by request"}
     changes += [note_task(row.id, run_id, row.namespace, "failed", "queued", details) for row in queued]
     waiting = await give_another_chance(
-        transaction, run, rows, {row.task_id for row in chosen}, {row.id for row in queued}
+        transaction, run, rows, {row.task_id for row in again}, {row.id for row in queued}
     )
     decided = await decide_again(core, transaction, run)
-    changes += [*waiting, *decided.changes]
-    ready = [row.id for row in queued if row.is_gated]
+    changes += [*reopened.changes, *waiting, *decided.changes]
+    ready = [*reopened.ready, *(row.id for row in queued if row.is_gated)]
     changes += await advance(core, transaction, decided.ended, [*ready, *decided.ready])
     await record(core, transaction, changes)
     transaction.wake(Topic.QUEUE)
-    return RetryReport(len(queued), len(waiting))
+    return RetryReport(len(queued) + len(items), len(waiting))
 
 
 async def give_another_chance(
@@ -86,7 +91,7 @@ async def decide_again(core: Core, transaction: Transaction, run: Any) -> Decide
         if row.status == "queued":
             decided.ready += [row.id] if row.is_gated else []
         else:
-            decided.ended.append(Ended(run.id, row.task_id, row.status, row.downstream_count, row.is_teardown))
+            decided.ended.append(Ended(run.id, row.task_id, row.status, row.downstream_count, row.is_teardown, -1))
     return decided
 
 
@@ -119,6 +124,8 @@ async def _find_given_up(
 
 
 async def _reopen(transaction: Transaction, run_id: str, rows: Sequence[RunTask], changed: set[str]) -> None:
+    # A run counts tasks; mapped ones count their items.
+    rows = [row for row in rows if row.map_index < 0]
     remaining = sum(row.id in changed or row.status not in TASK_FINAL for row in rows)
     failed = sum(
         row.id not in changed and row.status in ("failed", "cancelled") and not row.is_teardown for row in rows

@@ -124,7 +124,9 @@ async def _let_go(transaction: Transaction, free: Sequence[tuple[ReadyTask, Subm
         ],
     )
     for row in landed:
-        report.ended.append(Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown))
+        report.ended.append(
+            Ended(row.run_id, row.task_id, row.status, row.downstream_count, row.is_teardown, row.map_index)
+        )
         details = {"attempt": row.attempt}
         report.changes.append(note_task(row.id, row.run_id, row.namespace, "running", row.status, details))
     return report

@@ -235,7 +235,7 @@ async def _take_over(
         for row in taken
     ]
     # What waits is counted from scratch, so these ends are counted for the runs alone.
-    ended = [Ended(row.run_id, row.task_id, row.status, 0, row.is_teardown) for row in taken]
+    ended = [Ended(row.run_id, row.task_id, row.status, 0, row.is_teardown, -1) for row in taken]
     ready = list(ready)
     for run in runs:
         decided = await decide_again(core, transaction, run)

@@ -130,6 +130,13 @@ def compile_value(value: Any) -> Compiled:
     return _compile(value, TYPED, set())
 
 
+def compile_values(value: Any) -> tuple[Callable[..., Any], frozenset[str]]:
+    """What renders the templates anywhere in this, each to a value with its type, and the tasks that they name."""
+    upstreams: set[str] = set()
+    compiled = _compile(value, TYPED, upstreams)
+    return lambda **values: render_value(compiled, values), frozenset(upstreams)
+
+
 def _choose(field: str, value: Any) -> _Environment:
     if field == "command" and isinstance(value, str):
         return _SHELL

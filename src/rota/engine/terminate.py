@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rota.domain.states import TASK_OPEN
 from rota.engine.advance import advance
-from rota.engine.core import Core, Ended
+from rota.engine.core import Core
+from rota.engine.items import end_items
 from rota.engine.queueing import free_keys
 from rota.engine.record import note_run, note_task, record
 from rota.store import interventions
@@ -32,11 +33,7 @@ async def terminate_run(core: Core, transaction: Transaction, run_id: str, reaso
     changes += [
         note_task(row.id, run_id, run.namespace, row.old_status, "cancelled", {"reason": reason}) for row in ended
     ]
-    changes += await advance(
-        core,
-        transaction,
-        [Ended(run_id, row.task_id, "cancelled", row.downstream_count, row.is_teardown) for row in ended],
-    )
+    changes += await advance(core, transaction, await end_items(transaction, run_id, ended))
     await record(core, transaction, changes)
     core.follow_up.soon(transaction)
     transaction.wake(Topic.ORDERS)

@@ -111,6 +111,7 @@ def build_due_duties(engine: Engine, metrics: Metrics, interval_seconds: float) 
         BatchDuty("review", interval_seconds, engine.review),
         FireDuty(engine, metrics, interval_seconds),
         BatchDuty("release_due", interval_seconds, engine.release_due),
+        BatchDuty("expand_maps", interval_seconds, engine.expand_maps),
         BatchDuty("serve_due", interval_seconds, engine.serve_due),
         BatchDuty("settle_keys", interval_seconds, engine.settle_keys),
         BatchDuty("expire_waiting", interval_seconds, engine.expire_waiting),

@@ -57,6 +57,7 @@ class Expired(NamedTuple):
     task_id: str
     downstream_count: int
     is_teardown: bool
+    map_index: int
 
 
 _chosen = batch("expired", id=Id(), error=Text())

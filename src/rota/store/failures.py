@@ -20,6 +20,7 @@ _handler = (
     .where(
         _child.c.run_id == task_runs.c.run_id,
         task_dependencies.c.depends_on_task_id == task_runs.c.task_id,
+        _child.c.map_index == -1,
         _child.c.status == constant("success"),
         _child.c.trigger_rule.in_(sorted(HANDLES_FAILURE)),
     )
@@ -34,6 +35,8 @@ _FAILURES = (
         within(task_runs.c.run_id, select(_asked.c.id).scalar_subquery()),
         task_runs.c.status.in_(["failed", "cancelled"]),
         task_runs.c.is_teardown.is_(False),
+        # Items fail their mapped task.
+        task_runs.c.map_index == -1,
     )
     .group_by(task_runs.c.run_id)
 )

@@ -34,6 +34,7 @@ class ReadyRow(NamedTuple):
     lane_id: int
     downstream_count: int
     is_teardown: bool
+    item: Any
 
 
 _ready = batch("ready", id=Id())

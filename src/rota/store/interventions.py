@@ -53,6 +53,7 @@ class Stopped(NamedTuple):
     downstream_count: int
     is_teardown: bool
     is_gated: bool
+    map_index: int
     old_status: str
 
 
@@ -73,7 +74,7 @@ _STOP = (
         _t.status == _chosen.c.old_status,
         _t.lease_expires_at.is_(None),
     )
-    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown, _t.is_gated)
+    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown, _t.is_gated, _t.map_index)
 )
 _TERMINATE = (
     update(task_runs)
@@ -93,7 +94,7 @@ _TERMINATE = (
         among(_t.id, select(_chosen.c.id).scalar_subquery()),
         _t.status == _chosen.c.old_status,
     )
-    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown, _t.is_gated)
+    .returning(_t.id, _t.task_id, _t.downstream_count, _t.is_teardown, _t.is_gated, _t.map_index)
 )
 _ASK_RUNNING = (
     update(task_runs)
@@ -103,7 +104,7 @@ _ASK_RUNNING = (
 )
 # In the order of their ids, as everyone who locks several of them does.
 _OPEN_OF_RUN = (
-    select(_t.id, _t.status, _t.holder, _t.is_teardown)
+    select(_t.id, _t.task_id, _t.map_index, _t.status, _t.holder, _t.is_teardown)
     .where(_t.run_id == bindparam("run", type_=Id()), _t.status.in_(["pending", "queued", "retrying", "running"]))
     .order_by(_t.id)
     .with_for_update()
@@ -213,6 +214,7 @@ _tally = (
     .join(task_dependencies, task_dependencies.c.depends_on_task_id == _upstream.c.task_id)
     .where(
         _upstream.c.run_id == bindparam("run", type_=Id()),
+        _upstream.c.map_index == -1,
         among(task_dependencies.c.depends_on_task_id, _tasks_of_run),
     )
     .group_by(task_dependencies.c.task_id, _upstream.c.run_id)
@@ -226,7 +228,12 @@ _RECOUNT = (
         upstream_failed=_tally.c.failed,
         upstream_skipped=_tally.c.skipped,
     )
-    .where(_t.run_id == bindparam("run", type_=Id()), _t.task_id == _tally.c.task_id, _t.status == constant("pending"))
+    .where(
+        _t.run_id == bindparam("run", type_=Id()),
+        _t.task_id == _tally.c.task_id,
+        _t.map_index == -1,
+        _t.status == constant("pending"),
+    )
 )
 _decided = (
     select(
@@ -241,7 +248,7 @@ _decided = (
             },
         ).label("state"),
     )
-    .where(_t.run_id == bindparam("run", type_=Id()), _t.status == constant("pending"))
+    .where(_t.run_id == bindparam("run", type_=Id()), _t.map_index == -1, _t.status == constant("pending"))
     .cte("decided")
 )
 _state = _decided.c.state

@@ -12,7 +12,8 @@ from sqlalchemy import Integer, String, Text, select
 from rota.store.database import Transaction
 from rota.store.dialect import Id, batch, insert_new
 from rota.store.encoding import encode_json, encode_rows
-from rota.store.tables import lanes, pools, workflows
+from rota.store.tables import lanes, workflows
+from rota.store.tables_service import pools
 
 # Smaller ones are no lanes: nothing is claimed from them.
 FIRST_LANE = 1

@@ -71,6 +71,7 @@ class Landed(NamedTuple):
     downstream_count: int
     is_teardown: bool
     is_gated: bool
+    map_index: int
     worker_id: str | None
     incarnation: str
     started_at: Any
@@ -164,6 +165,7 @@ _FINISH = (
         _t.downstream_count,
         _t.is_teardown,
         _t.is_gated,
+        _t.map_index,
         _t.worker_id,
         func.coalesce(_t.incarnation, ""),
         _t.started_at,

@@ -256,7 +256,9 @@ task_runs = Table(
     Column("namespace", String(200), nullable=False),
     Column("workflow_id", Id, nullable=False),
     Column("task_id", Id, nullable=False),
+    # -1 stands for the task itself; the items of a mapped one count from 0.
     Column("map_index", Integer, nullable=False, server_default="-1"),
+    Column("item", Json),
     Column("logical_date", Instant, nullable=False),
     Column("status", String(20), nullable=False),
     Column("trigger_rule", String(40), nullable=False),
@@ -332,6 +334,7 @@ task_runs = Table(
     Index("ix_task_runs_polls", "due_at", **only("holder = 'poll' AND due_at IS NOT NULL")),
     Index("ix_task_runs_approvals", "namespace", "id", **only("holder = 'approval'")),
     Index("ix_task_runs_slots", "lane_id", **only("status = 'running' AND is_limited AND holder IS NULL")),
+    Index("ix_task_runs_items", "run_id", "task_id", "map_index", **only("status = 'pending' AND map_index >= 0")),
     Index("ix_task_runs_dead", "namespace", "id", **only("status = 'failed'")),
     Index("ix_task_runs_calls", "id", **only("is_calling AND (holder IS NULL OR cancel_requested_at IS NOT NULL)")),
     **HOT,
@@ -367,19 +370,6 @@ task_logs = Table(
     Column("data", LargeBinary, nullable=False),
     Column("created_at", Instant, nullable=False),
     PrimaryKeyConstraint("task_run_id", "attempt", "offset"),
-)
-
-pools = Table(
-    "pools",
-    metadata,
-    Column("namespace", String(200), nullable=False),
-    Column("name", String(200), nullable=False),
-    Column("slots", Integer, nullable=False),
-    Column("description", Text, nullable=False, server_default=""),
-    Column("created_at", Instant, nullable=False),
-    Column("updated_at", Instant, nullable=False),
-    PrimaryKeyConstraint("namespace", "name"),
-    CheckConstraint("slots > 0", name="slots"),
 )
 
 state_history = Table(

@@ -13,7 +13,6 @@ from rota.api.context import Api, Caller, Context, Namespace
 from rota.api.lookup import read_id, require_run, require_task_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
-from rota.api.routes.runs import StatusQuery
 from rota.api.schemas.base import Page
 from rota.api.schemas.runs import (
     CancelBody,
@@ -28,6 +27,7 @@ from rota.api.schemas.runs import (
     Retried,
     TaskRun,
     TaskRunDetail,
+    TaskRunQuestions,
 )
 from rota.domain.access import Permission
 from rota.domain.errors import NotFound, RotaError
@@ -45,17 +45,13 @@ SHOWN_LOG_BYTES = 2_200_000
 @router.get("/task-runs", response_model=Page[TaskRun])
 @needs(Permission.VIEW)
 async def list_task_runs(
-    api: Context,
-    namespace: Namespace,
-    page: PageQuery,
-    status: StatusQuery = None,
-    workflow: Annotated[str | None, Query(max_length=200, description="Its id or name.")] = None,
-    run_id: Annotated[str | None, Query(max_length=100)] = None,
+    api: Context, namespace: Namespace, page: PageQuery, asked: Annotated[TaskRunQuestions, Query()]
 ) -> Response:
-    """Lists task runs."""
-    states = read_states(status or [], list(TaskState), name_state)
-    workflow_id = None if workflow is None else (await require_workflow(api, namespace, workflow)).id
-    wanted = RunFilter(namespace, states, workflow_id, None if run_id is None else read_id(run_id, "workflow run"))
+    """Lists task runs, those of items of mapped tasks included."""
+    states = read_states(asked.status, list(TaskState), name_state)
+    workflow_id = None if asked.workflow is None else (await require_workflow(api, namespace, asked.workflow)).id
+    run_id = None if asked.run_id is None else read_id(asked.run_id, "workflow run")
+    wanted = RunFilter(namespace, states, workflow_id, run_id, task=asked.task, map_index=asked.map_index)
     listing = await api.database.read(lambda tx: runs.list_task_runs(tx, wanted, page))
     return answer_page(Page[TaskRun], listing, views.make_task_run)
 
@@ -77,6 +73,7 @@ async def read_task_run(
     detail = TaskRunDetail(
         **views.make_task_run(row).model_dump(),
         output=row.output,
+        item=row.item,
         attempts=views.make_attempts(earlier, row),
         logs=text,
     )

@@ -75,6 +75,20 @@ class LogQuestions(Questions):
     raw: Annotated[bool, Field(description="The bytes as they were written.")] = False
 
 
+class TaskRunQuestions(Questions):
+    """Which task runs are wanted."""
+
+    status: list[str] = Field(
+        default_factory=list, description="May be repeated; the older systems' words are accepted."
+    )
+    workflow: Annotated[str | None, Field(max_length=200, description="Its id or name.")] = None
+    run_id: Annotated[str | None, Field(max_length=100)] = None
+    task: Annotated[str | None, Field(max_length=200, description="Its name.")] = None
+    map_index: Annotated[
+        int | None, Field(ge=-1, le=100_000, description="Which item of a mapped task; -1 for tasks as a whole.")
+    ] = None
+
+
 class HistoryQuestions(Questions):
     """Which changes are wanted."""
 
@@ -126,7 +140,7 @@ class TaskRun(Shape):
     task_id: str
     task: str
     kind: str
-    map_index: int
+    map_index: int = Field(description="Which item of a mapped task; -1 for the task as a whole.")
     status: str
     trigger_rule: str
     attempt: int
@@ -149,7 +163,9 @@ class TaskRun(Shape):
 
 
 class RunDetail(Run):
-    task_runs: list[TaskRun] | None = Field(description="Null when `task_runs=false` was asked for.")
+    task_runs: list[TaskRun] | None = Field(
+        description="Of each mapped task the first 1,000 items. Null when `task_runs=false` was asked for."
+    )
 
 
 class Attempt(Shape):
@@ -169,6 +185,7 @@ class Attempt(Shape):
 
 class TaskRunDetail(TaskRun):
     output: Any
+    item: Any = Field(description="Of an item of a mapped task: its value.")
     attempts: list[Attempt] = Field(description="The running one is the last.")
     logs: str | None = Field(description="The last attempt's log as text; null when `logs=false` was asked for.")
 

@@ -29,6 +29,7 @@ _TASK_RUN = (
         _t.claim_rank,
         _t.trigger_rule,
         _t.task_id,
+        _t.map_index,
         _t.attempt,
         _t.due_at,
         _t.queued_at,
@@ -74,6 +75,7 @@ _BLOCKERS = (
     .where(
         _t.run_id == bindparam("run", type_=Id()),
         task_dependencies.c.task_id == bindparam("task", type_=Id()),
+        _t.map_index == -1,
         _t.finished_at.is_(None),
     )
     .order_by(tasks.c.position)

@@ -63,6 +63,9 @@ class RunFilter:
     run_id: str | None = None
     # For runs: those that this task run has started.
     parent_task_run_id: str | None = None
+    # Of task runs only: the name of the task, and which of its items.
+    task: str | None = None
+    map_index: int | None = None
 
 
 async def list_runs(transaction: Transaction, wanted: RunFilter, page: PageRequest) -> Listing:
@@ -126,6 +129,10 @@ def _select_task_runs(wanted: RunFilter) -> Select[Any]:
         statement = statement.where(_t.workflow_id == wanted.workflow_id)
     if wanted.run_id is not None:
         statement = statement.where(_t.run_id == wanted.run_id)
+    if wanted.task is not None:
+        statement = statement.where(tasks.c.name == wanted.task)
+    if wanted.map_index is not None:
+        statement = statement.where(_t.map_index == wanted.map_index)
     return statement
 
 
@@ -134,21 +141,25 @@ async def list_task_runs(transaction: Transaction, wanted: RunFilter, page: Page
     return await read_page(transaction, _select_task_runs(wanted), _t.id, page)
 
 
-_OF_RUN = _TASK_RUNS.where(_t.run_id == bindparam("wanted_run", type_=Id())).order_by(tasks.c.position, _t.map_index)
+# Of each mapped task; the others are found in pages, by the name of their task.
+MAX_ITEMS_SHOWN = 1_000
+_OF_RUN = _TASK_RUNS.where(_t.run_id == bindparam("wanted_run", type_=Id()), _t.map_index < MAX_ITEMS_SHOWN).order_by(
+    tasks.c.position, _t.map_index
+)
 
 
 async def read_task_runs_of(transaction: Transaction, run_id: str) -> Sequence[Any]:
-    """All task runs of a run, in the order of the definition."""
+    """The task runs of a run, in the order of the definition; of mapped tasks the first items."""
     return await transaction.rows(_OF_RUN, {"wanted_run": run_id})
 
 
-_TASK_RUN = _TASK_RUNS.add_columns(_t.output).where(
+_TASK_RUN = _TASK_RUNS.add_columns(_t.output, _t["item"]).where(
     _t.id == bindparam("wanted_id", type_=Id()), _t.namespace == bindparam("wanted_namespace")
 )
 
 
 async def read_task_run(transaction: Transaction, namespace: str, task_run_id: str) -> Any | None:
-    """A task run with its output."""
+    """A task run with its output, and its item if it is one of a mapped task."""
     return await transaction.row(_TASK_RUN, {"wanted_id": task_run_id, "wanted_namespace": namespace})
 
 

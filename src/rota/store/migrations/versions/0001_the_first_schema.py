@@ -534,6 +534,7 @@ def upgrade() -> None:
         sa.Column("workflow_id", Id(), nullable=False),
         sa.Column("task_id", Id(), nullable=False),
         sa.Column("map_index", sa.Integer(), server_default="-1", nullable=False),
+        sa.Column("item", Json(), nullable=True),
         sa.Column("logical_date", Instant(), nullable=False),
         sa.Column("status", sa.String(length=20), nullable=False),
         sa.Column("trigger_rule", sa.String(length=40), nullable=False),
@@ -687,6 +688,14 @@ def upgrade() -> None:
         sqlite_where=sa.text("holder <> 'poll' AND due_at IS NOT NULL"),
     )
     op.create_index(
+        "ix_task_runs_items",
+        "task_runs",
+        ["run_id", "task_id", "map_index"],
+        unique=False,
+        postgresql_where=sa.text("status = 'pending' AND map_index >= 0"),
+        sqlite_where=sa.text("status = 'pending' AND map_index >= 0"),
+    )
+    op.create_index(
         "ix_task_runs_lease",
         "task_runs",
         ["lease_expires_at"],
@@ -742,9 +751,45 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("task_run_id", "attempt", "offset", name=op.f("pk_task_logs")),
     )
+    op.create_table(
+        "task_maps",
+        sa.Column("run_id", Id(), nullable=False),
+        sa.Column("task_id", Id(), nullable=False),
+        sa.Column("task_run_id", Id(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("total", sa.Integer(), nullable=False),
+        sa.Column("created", sa.Integer(), nullable=False),
+        sa.Column("items", Json(), nullable=True),
+        sa.Column("concurrency", sa.Integer(), nullable=True),
+        sa.Column("remaining", sa.Integer(), nullable=False),
+        sa.Column("waiting", sa.Integer(), nullable=False),
+        sa.Column("failed", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("cancelled", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("skipped", sa.Integer(), server_default="0", nullable=False),
+        sa.CheckConstraint(
+            "remaining >= 0 AND waiting >= 0 AND waiting <= remaining", name=op.f("ck_task_maps_remaining")
+        ),
+        sa.ForeignKeyConstraint(["run_id"], ["workflow_runs.id"], name=op.f("fk_task_maps_run_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("run_id", "task_id", name=op.f("pk_task_maps")),
+    )
+    op.create_index(
+        "ix_task_maps_unfinished",
+        "task_maps",
+        ["run_id", "task_id"],
+        unique=False,
+        postgresql_where=sa.text("items IS NOT NULL"),
+        sqlite_where=sa.text("items IS NOT NULL"),
+    )
 
 
 def downgrade() -> None:
+    op.drop_index(
+        "ix_task_maps_unfinished",
+        table_name="task_maps",
+        postgresql_where=sa.text("items IS NOT NULL"),
+        sqlite_where=sa.text("items IS NOT NULL"),
+    )
+    op.drop_table("task_maps")
     op.drop_table("task_logs")
     op.drop_table("attempts")
     op.drop_index(
@@ -794,6 +839,12 @@ def downgrade() -> None:
         table_name="task_runs",
         postgresql_where=sa.text("status = 'queued' AND due_at IS NOT NULL"),
         sqlite_where=sa.text("status = 'queued' AND due_at IS NOT NULL"),
+    )
+    op.drop_index(
+        "ix_task_runs_items",
+        table_name="task_runs",
+        postgresql_where=sa.text("status = 'pending' AND map_index >= 0"),
+        sqlite_where=sa.text("status = 'pending' AND map_index >= 0"),
     )
     op.drop_index(
         "ix_task_runs_held",
