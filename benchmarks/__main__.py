@@ -13,7 +13,16 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import api_bench, engine_bench, machine, map_bench, remote_bench, schedule_bench, worker_bench
+from benchmarks import (
+    api_bench,
+    engine_bench,
+    event_bench,
+    machine,
+    map_bench,
+    remote_bench,
+    schedule_bench,
+    worker_bench,
+)
 from benchmarks.measure import Measure
 from benchmarks.stage import Place, open_place
 
@@ -37,6 +46,9 @@ SCENARIOS: dict[str, Scenario] = {
         place, sleepers=100 if quick else 1_000, megabytes=64 if quick else 1_024
     ),
     "lost": lambda place, _quick: remote_bench.measure_lost_worker(place),
+    "events": lambda place, quick: event_bench.measure_events(
+        place, seconds=3 if quick else 20, stored=10_000 if quick else 100_000
+    ),
     "api": lambda place, quick: api_bench.measure_api(place, count=1_000 if quick else 10_000),
     "schedules": lambda place, quick: measure_schedules(place, is_quick=quick),
     "flat": lambda place, quick: engine_bench.measure_flatness(
