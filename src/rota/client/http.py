@@ -95,9 +95,9 @@ class Client:
     def _send(
         self, method: str, path: str, *, query: Mapping[str, object] | None = None, body: object = None
     ) -> Answer:
-        answer = asyncio.run(self._try_servers(method, API + path, _write_query(query or {}), body))
+        answer = asyncio.run(self._try_servers(method, API + path, write_query(query or {}), body))
         if answer.status >= 400:
-            raise _read_problem(answer)
+            raise read_problem(answer)
         return answer
 
     async def _try_servers(self, method: str, path: str, query: Sequence[tuple[str, str]], body: object) -> Answer:
@@ -109,11 +109,11 @@ class Client:
                         return Answer(response.status, response.content_type, await response.read())
                 except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError) as error:
                     # Not reached, or gone before it answered a request that may be repeated: the next one is asked.
-                    reasons.append(f"{server}: {_explain(error)}")
+                    reasons.append(f"{server}: {explain(error)}")
                     if method != "GET" and not isinstance(error, aiohttp.ClientConnectorError):
                         break
                 except (aiohttp.ClientError, TimeoutError) as error:
-                    reasons.append(f"{server}: {_explain(error)}")
+                    reasons.append(f"{server}: {explain(error)}")
                     break
         raise Unavailable(
             f"no Rota server answers ({'; '.join(reasons)}); start one with `rota up`, or name it with --server",
@@ -121,7 +121,7 @@ class Client:
         )
 
 
-def _write_query(query: Mapping[str, object]) -> list[tuple[str, str]]:
+def write_query(query: Mapping[str, object]) -> list[tuple[str, str]]:
     """Query parameters; lists repeat their name, None is left out."""
     pairs = []
     for name, value in query.items():
@@ -132,7 +132,7 @@ def _write_query(query: Mapping[str, object]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _explain(error: Exception) -> str:
+def explain(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return os.strerror(number) if number and number > 0 else str(error.os_error)
@@ -141,7 +141,7 @@ def _explain(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _read_problem(answer: Answer) -> RotaError:
+def read_problem(answer: Answer) -> RotaError:
     """The error that the server's problem JSON describes."""
     try:
         problem = json.loads(answer.body)
