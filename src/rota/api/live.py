@@ -16,6 +16,10 @@ QUIET_SECONDS = 15.0
 SLOW_CLIENT = "slow_client"
 
 
+class StreamOver(Exception):
+    """Everything has been told."""
+
+
 class Follower(Protocol):
     """One who follows the events, while the context lasts."""
 
@@ -48,6 +52,8 @@ class Ending:
     """Why a stream ended: the client left, the server stops, or it was dropped for a reason."""
 
     is_closing: bool = False
+    # There is nothing more to tell.
+    is_over: bool = False
     reason: str = ""
 
 
@@ -94,6 +100,8 @@ async def _pour(follower: Follower, write: Callable[[bytes], Awaitable[None]], t
     except TimeoutError:
         reason = f"nothing was read for {terms.stall_seconds:g} seconds: come back with since={follower.position}"
         return Ending(reason=reason)
+    except StreamOver:
+        return Ending(is_over=True)
     except RotaError as error:
         return Ending(reason=error.detail)
 

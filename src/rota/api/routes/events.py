@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
-from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rota.api import frames
 from rota.api.answers import answer
 from rota.api.context import Api, Context, Namespace, get_api, get_namespace
 from rota.api.errors import to_invalid_input
-from rota.api.live import SLOW_CLIENT, Ending, Feed, Follower, Terms, pour
+from rota.api.live import Feed, Follower, Terms, pour
 from rota.api.lookup import require_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.base import Page
-from rota.api.schemas.events import MAX_SEQ, EventQuestions, EventSink
+from rota.api.schemas.events import EventQuestions, EventSink
 from rota.api.sockets import SocketRoute
+from rota.api.streams import CONNECTION, EVENT_STREAM, EventStream, LastEventId, read_last_id
 from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput, NotFound, Unavailable
 from rota.domain.events import EventFilter, EventType
@@ -28,10 +28,6 @@ from rota.store.outbox import read_last_seq
 from rota.store.wakeups import Topic
 
 router = APIRouter(tags=["events"], route_class=LimitedRoute)
-# Where the server offers it (`app.connections`): writing what is framed already, and cutting a client off.
-CONNECTION = "rota.connection"
-EVENT_STREAM = "text/event-stream"
-RETRY_MILLISECONDS = 1000
 
 
 @router.get(
@@ -44,10 +40,10 @@ async def stream_events(
     api: Context,
     namespace: Namespace,
     asked: Annotated[EventQuestions, Query()],
-    last_event_id: Annotated[str | None, Header(description="What `EventSource` sends when it comes back.")] = None,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """What happens, as server-sent events."""
-    since = asked.since if last_event_id is None else _read_last_id(last_event_id)
+    since = asked.since if last_event_id is None else read_last_id(last_event_id)
     wanted = await _choose(api, namespace, asked, since)
     return EventStream(api, _get_feed(api).follow(wanted, frames.write_sse, since))
 
@@ -92,47 +88,6 @@ async def _update(api: Api, websocket: WebSocket, follower: Follower, connection
         connection["drop"](frames.frame_close(code, reason))
 
 
-class EventStream(Response):
-    """A response that goes on until one of the two has enough."""
-
-    media_type = EVENT_STREAM
-
-    def __init__(self, api: Api, follower: Follower) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-        self._api = api
-        self._follower = follower
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def write(data: bytes) -> None:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-
-        async def wait_until_gone() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-        with self._follower as follower:
-            since = await follower.start()
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await write(b"retry: %d\n" % RETRY_MILLISECONDS + frames.write_notice("ready", since))
-            terms = Terms(self._api.polls, self._api.options.stall_seconds, quiet=b": quiet\n\n")
-            ending = await pour(follower, write, wait_until_gone, terms)
-            await _end(ending, follower, scope, send)
-
-
-async def _end(ending: Ending, follower: Follower, scope: Scope, send: Send) -> None:
-    last = b""
-    if ending.reason:
-        last = frames.write_notice("dropped", follower.position, code=SLOW_CLIENT, detail=ending.reason)
-    connection = scope.get("extensions", {}).get(CONNECTION)
-    if not (ending.is_closing or ending.reason):
-        return
-    if connection is None:
-        await send({"type": "http.response.body", "body": last})
-    else:
-        connection["drop"](frames.chunk_last(last))
-
-
 @router.get("/event-sinks", response_model=Page[EventSink])
 @needs(Permission.ADMINISTER, everywhere=True)
 async def list_event_sinks(api: Context) -> Response:
@@ -166,12 +121,6 @@ def _read_questions(websocket: WebSocket) -> EventQuestions:
         return EventQuestions.model_validate(values)
     except ValidationError as error:
         raise to_invalid_input(error) from error
-
-
-def _read_last_id(text: str) -> int | None:
-    if text and not (text.isdigit() and int(text) <= MAX_SEQ):
-        raise InvalidInput.of([FieldError("Last-Event-ID", "is not the `seq` of an event: send it as it was given")])
-    return int(text) if text else None
 
 
 async def _choose(api: Api, namespace: str, asked: EventQuestions, since: int | None) -> EventFilter:

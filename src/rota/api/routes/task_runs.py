@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -10,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from rota.api import views
 from rota.api.answers import PageQuery, answer, answer_page, read_states
 from rota.api.context import Api, Caller, Context, Namespace
+from rota.api.log_tail import LogTail, decode_log, make_log_text, read_part
 from rota.api.lookup import read_id, require_run, require_task_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
@@ -29,12 +29,12 @@ from rota.api.schemas.runs import (
     TaskRunDetail,
     TaskRunQuestions,
 )
+from rota.api.streams import EVENT_STREAM, EventStream, LastEventId, read_last_id
 from rota.domain.access import Permission
 from rota.domain.errors import NotFound, RotaError
 from rota.domain.states import TaskState, name_state
 from rota.engine.mark import Mark
-from rota.store.reads import logs, runs
-from rota.store.reads.logs import LogPart
+from rota.store.reads import runs
 from rota.store.reads.runs import RunFilter
 
 router = APIRouter(tags=["task runs"], route_class=LimitedRoute)
@@ -69,7 +69,7 @@ async def read_task_run(
     earlier = await api.database.read(lambda tx: runs.read_attempts(tx, [row.id]))
     text = None
     if logs:
-        text = _decode(await _read_part(api, row.id, row.attempt, 0, SHOWN_LOG_BYTES), 0, is_final=True)[0]
+        text = decode_log(await read_part(api, row.id, row.attempt, 0, SHOWN_LOG_BYTES), 0, is_final=True)[0]
     detail = TaskRunDetail(
         **views.make_task_run(row).model_dump(),
         output=row.output,
@@ -83,7 +83,12 @@ async def read_task_run(
 @router.get(
     "/task-runs/{task_run_id}/logs",
     response_model=LogText,
-    responses={200: {"content": {"application/octet-stream": {}}, "description": "The log, as text or raw."}},
+    responses={
+        200: {
+            "content": {"application/octet-stream": {}, EVENT_STREAM: {"schema": {"type": "string"}}},
+            "description": "The log, as text, raw or followed.",
+        }
+    },
 )
 @needs(Permission.VIEW)
 async def read_logs(
@@ -91,56 +96,22 @@ async def read_logs(
     namespace: Namespace,
     task_run_id: str,
     asked: Annotated[LogQuestions, Query()],
+    last_event_id: LastEventId = None,
 ) -> Response:
-    """A part of an attempt's log."""
+    """A part of an attempt's log; or, followed, all that is written until the attempt is over."""
     row = await require_task_run(api, namespace, task_run_id)
     number = row.attempt if asked.attempt is None else asked.attempt
     if number > row.attempt:
         raise NotFound(f"task run {row.id} has had {row.attempt} attempts")
-    part = await _read_part(api, row.id, number, asked.offset, asked.limit)
+    if asked.follow:
+        offset = asked.offset if last_event_id is None else read_last_id(last_event_id) or 0
+        return EventStream(api, LogTail(api, namespace, row.id, asked.attempt, offset))
+    part = await read_part(api, row.id, number, asked.offset, asked.limit)
     if asked.raw:
         data = b"".join(piece for _offset, piece in part.pieces)
         headers = {"X-Rota-Next-Offset": str(part.next_offset), "X-Content-Type-Options": "nosniff"}
         return Response(data, headers=headers, media_type="application/octet-stream")
-    is_over = number < row.attempt or row.status != "running"
-    is_end = part.next_offset >= part.size
-    text, next_offset = _decode(part, asked.offset, is_final=is_over and is_end)
-    return answer(
-        LogText(
-            task_run_id=row.id,
-            attempt=number,
-            offset=asked.offset,
-            next_offset=next_offset,
-            size=part.size,
-            is_complete=is_over and is_end,
-            text=text,
-        )
-    )
-
-
-async def _read_part(api: Api, task_run_id: str, attempt: int, offset: int, limit: int) -> LogPart:
-    return await api.database.read(
-        lambda tx: logs.read_log_part(tx, task_run_id, attempt, offset=offset, limit_bytes=limit)
-    )
-
-
-def _decode(part: LogPart, offset: int, *, is_final: bool) -> tuple[str, int]:
-    """The text, and where to go on: a character of which only a part has come is left for the next time."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    texts: list[str] = []
-    end = offset
-    for start, data in part.pieces:
-        if start > end:
-            # What comes after a gap is no continuation of a character before it.
-            texts.append(decoder.decode(b"", final=True))
-            decoder.reset()
-        texts.append(decoder.decode(data))
-        end = start + len(data)
-    held = len(decoder.getstate()[0])
-    if is_final or end - held <= offset:
-        texts.append(decoder.decode(b"", final=True))
-        held = 0
-    return "".join(texts), max(offset, end - held)
+    return answer(make_log_text(row, number, asked.offset, part))
 
 
 @router.post("/task-runs/{task_run_id}/cancel", response_model=Cancelled)

@@ -73,6 +73,7 @@ class LogQuestions(Questions):
     offset: Annotated[int, Field(ge=0, le=2**62)] = 0
     limit: Annotated[int, Field(ge=1, le=5_000_000, description="Bytes.")] = 1_000_000
     raw: Annotated[bool, Field(description="The bytes as they were written.")] = False
+    follow: Annotated[bool, Field(description="As server-sent events, until the attempt is over.")] = False
 
 
 class TaskRunQuestions(Questions):
