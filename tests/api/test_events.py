@@ -192,6 +192,23 @@ async def test_a_key_is_asked_for(database_url: str):
     return Registration(name="hand", kinds=("shell",), concurrency=1)
 
 
+async def test_a_key_that_is_revoked_ends_its_streams(database_url: str):
+    async with open_server(database_url, ApiOptions(check_seconds=0.05)) as server:
+        await server.make_key("root", "admin")
+        viewer = await server.make_key("viewer")
+        async with (
+            server.session.ws_connect(f"{server.url}/ws/updates", headers=viewer) as socket,
+            listen(server, "/events", **viewer) as stream,
+        ):
+            await stream.read()
+            await server.engine.revoke_key("viewer")
+            server.app.state.api.access.keys.forget()
+            message = await socket.receive(timeout=10)
+            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)
+            dropped = await stream.read()
+            assert (dropped.fields["event"], dropped.data["code"]) == ("dropped", "unauthenticated")
+
+
 async def test_the_end_of_the_server_ends_the_streams(server: Server):
     async with follow(server) as updates, listen(server, "/events") as stream:
         await stream.read()

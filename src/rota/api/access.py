@@ -41,6 +41,12 @@ class Access:
         _caller.set(principal)
         return principal
 
+    async def is_still_good(self, principal: Principal) -> bool:
+        """Whether the key by which somebody was let in would still be."""
+        if principal.key_hash is None or principal.kind == self._shared.kind:
+            return True
+        return await self.keys.find(principal.key_hash) is not None
+
     async def _identify(self, connection: HTTPConnection) -> Principal:
         shown = _read_bearer(connection)
         found = None if shown is None else await self._find_bearer(shown)

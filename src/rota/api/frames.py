@@ -9,6 +9,7 @@ import msgspec
 from rota.domain.events import Event
 
 GOING_AWAY = 1001
+NOT_ALLOWED = 1008
 TRY_AGAIN_LATER = 1013
 MOST_REASON_BYTES = 123
 

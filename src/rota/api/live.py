@@ -55,6 +55,8 @@ class Ending:
     # There is nothing more to tell.
     is_over: bool = False
     reason: str = ""
+    # The key that it began with has expired, or was revoked.
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,9 @@ class Terms:
     # They know when the server stops.
     polls: Polls
     stall_seconds: float
+    # Looked at again and again: a key may end while a stream goes on.
+    is_allowed: Callable[[], Awaitable[bool]]
+    check_seconds: float
     # What is said when nothing has happened.
     quiet: bytes = b""
 
@@ -77,17 +82,30 @@ async def pour(
     """Writes what happens until the client is gone, the server stops, or the client is too slow."""
     pouring = asyncio.ensure_future(_pour(follower, write, terms))
     leaving = asyncio.ensure_future(wait_until_gone())
-    closing = asyncio.ensure_future(terms.polls.wait_until_closing())
-    everything = {pouring, leaving, closing}
+    ending = asyncio.ensure_future(_wait_for_end(terms))
+    everything = {pouring, leaving, ending}
     try:
         await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
-        if pouring.done():
-            return pouring.result()
-        return Ending(is_closing=closing.done())
+        if ending.done():
+            return ending.result()
+        return pouring.result() if pouring.done() else Ending()
     finally:
         for task in everything:
             task.cancel()
         await asyncio.gather(*everything, return_exceptions=True)
+
+
+async def _wait_for_end(terms: Terms) -> Ending:
+    """Until the server stops, or the client may not follow any more."""
+    while True:
+        try:
+            async with asyncio.timeout(terms.check_seconds):
+                await terms.polls.wait_until_closing()
+        except TimeoutError:
+            if not await terms.is_allowed():
+                return Ending(reason="the key has expired or was revoked", is_refused=True)
+        else:
+            return Ending(is_closing=True)
 
 
 async def _pour(follower: Follower, write: Callable[[bytes], Awaitable[None]], terms: Terms) -> Ending:

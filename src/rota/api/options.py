@@ -45,6 +45,8 @@ class ApiOptions:
     max_wait_seconds: float = 60.0
     # A follower of events that reads nothing for so long, while there is something for it, is dropped.
     stall_seconds: float = 10.0
+    # How often the key of such a follower is looked at again.
+    check_seconds: float = 10.0
     # What `/metrics` shows; nothing is shown without one.
     registry: CollectorRegistry | None = None
     access: AccessOptions = field(default_factory=AccessOptions)

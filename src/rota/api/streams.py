@@ -8,10 +8,11 @@ from fastapi import Header, Response
 from starlette.types import Receive, Scope, Send
 
 from rota.api import frames
+from rota.api.access import get_caller
 from rota.api.context import Api
 from rota.api.live import SLOW_CLIENT, Ending, Follower, Terms, pour
 from rota.api.schemas.events import MAX_SEQ
-from rota.domain.errors import FieldError, InvalidInput
+from rota.domain.errors import FieldError, InvalidInput, Unauthenticated
 
 EVENT_STREAM = "text/event-stream"
 RETRY_MILLISECONDS = 1000
@@ -25,6 +26,18 @@ def read_last_id(text: str) -> int | None:
     if text and not (text.isdigit() and len(text) < 20 and int(text) <= MAX_SEQ):
         raise InvalidInput.of([FieldError("Last-Event-ID", "is not the `id` of an event: send it as it was given")])
     return int(text) if text else None
+
+
+def make_terms(api: Api, quiet: bytes = b"") -> Terms:
+    """How streams to the caller of this request go on."""
+    options, caller = api.options, get_caller()
+    return Terms(
+        api.polls,
+        options.stall_seconds,
+        lambda: api.access.is_still_good(caller),
+        options.check_seconds,
+        quiet,
+    )
 
 
 class EventStream(Response):
@@ -50,7 +63,7 @@ class EventStream(Response):
             since = await follower.start()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await write(b"retry: %d\n" % RETRY_MILLISECONDS + frames.write_notice("ready", since))
-            terms = Terms(self._api.polls, self._api.options.stall_seconds, quiet=b": quiet\n\n")
+            terms = make_terms(self._api, quiet=b": quiet\n\n")
             ending = await pour(follower, write, wait_until_gone, terms)
             await _end(ending, follower, scope, send)
 
@@ -60,7 +73,8 @@ async def _end(ending: Ending, follower: Follower, scope: Scope, send: Send) -> 
     if ending.is_over:
         last = frames.write_notice("end", follower.position)
     elif ending.reason:
-        last = frames.write_notice("dropped", follower.position, code=SLOW_CLIENT, detail=ending.reason)
+        code = Unauthenticated.code if ending.is_refused else SLOW_CLIENT
+        last = frames.write_notice("dropped", follower.position, code=code, detail=ending.reason)
     connection = scope.get("extensions", {}).get(CONNECTION)
     if not (ending.is_closing or ending.reason or ending.is_over):
         return

@@ -12,14 +12,14 @@ from rota.api import frames
 from rota.api.answers import answer
 from rota.api.context import Api, Context, Namespace, get_api, get_namespace
 from rota.api.errors import to_invalid_input
-from rota.api.live import Feed, Follower, Terms, pour
+from rota.api.live import Feed, Follower, pour
 from rota.api.lookup import require_run, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.base import Page
 from rota.api.schemas.events import EventQuestions, EventSink
 from rota.api.sockets import SocketRoute
-from rota.api.streams import CONNECTION, EVENT_STREAM, EventStream, LastEventId, read_last_id
+from rota.api.streams import CONNECTION, EVENT_STREAM, EventStream, LastEventId, make_terms, read_last_id
 from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput, NotFound, Unavailable
 from rota.domain.events import EventFilter, EventType
@@ -77,8 +77,9 @@ async def _update(api: Api, websocket: WebSocket, follower: Follower, connection
             pass
 
     write = send_lines if connection is None else connection["write"]
-    ending = await pour(follower, write, wait_until_gone, Terms(api.polls, api.options.stall_seconds))
-    code = frames.GOING_AWAY if ending.is_closing else frames.TRY_AGAIN_LATER
+    ending = await pour(follower, write, wait_until_gone, make_terms(api))
+    code = frames.NOT_ALLOWED if ending.is_refused else frames.TRY_AGAIN_LATER
+    code = frames.GOING_AWAY if ending.is_closing else code
     reason = "the server stops" if ending.is_closing else ending.reason
     if not reason:
         raise WebSocketDisconnect(1005)
