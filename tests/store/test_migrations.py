@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from rota.domain.errors import Unavailable
-from rota.store import migrate, tables_service
+from rota.store import migrate, tables_service, tables_time
 from rota.store.schema import metadata
 from rota.store.tables import workflows
 from tests.store.catalog import on_connection, read_catalog
@@ -135,7 +135,7 @@ def test_the_metadata_holds_every_table():
     expected = {
         *("workflows", "workflow_versions", "tasks", "task_dependencies", "schedules", "workflow_runs", "lanes"),
         *("task_runs", "attempts", "task_logs", "workers", "pools", "state_history"),
-        *("nodes", "leases", "secrets", "api_keys", "audit_log", "idempotency_keys"),
+        *("nodes", "leases", "secrets", "api_keys", "audit_log", "idempotency_keys", "backfills"),
     }
-    assert workflows.metadata is metadata is tables_service.nodes.metadata
+    assert workflows.metadata is metadata is tables_service.nodes.metadata is tables_time.backfills.metadata
     assert set(metadata.tables) >= expected

@@ -14,6 +14,7 @@ from rota.domain.errors import Conflict
 from rota.domain.states import Holder
 from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
 from rota.engine import expand
+from rota.engine.backfill import BackfillRequest
 from rota.engine.held import HeldEnd, finish_held
 from rota.engine.polls import PollResult
 from rota.engine.submit import RunRequest
@@ -86,6 +87,10 @@ async def _overlap(stage: Stage) -> None:
         assert (await stage.engine.prepare(60)).count
         stage.clock.advance(60)
         await stage.engine.fire()
+    past = BackfillRequest(stage.clock.now - timedelta(seconds=300), stage.clock.now, max_active=2)
+    backfill_id = await stage.engine.create_backfill(await stage.find("skip"), past)
+    assert await stage.engine.step_backfills()
+    await stage.engine.change_backfill("default", backfill_id, "cancelled")
     worker = await stage.register(queues=("timed",))
     await stage.finish(worker, await stage.claim(worker), "failed", error_type="exit_code")
     assert await stage.engine.review()

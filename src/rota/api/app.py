@@ -23,6 +23,7 @@ from rota.api.protocol.openapi import COMPONENTS
 from rota.api.requests import LimitedRoute
 from rota.api.routes import (
     approvals,
+    backfills,
     cluster,
     dags,
     events,
@@ -47,7 +48,7 @@ from rota.store.database import Database
 PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
 PARTS = (
-    *(protocol, single, workflows, tasks, schedules, runs, task_runs, approvals, jobs),
+    *(protocol, single, workflows, tasks, schedules, backfills, runs, task_runs, approvals, jobs),
     *(workers, pools, keys, cluster, dags, history, events, service),
 )
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."

@@ -84,6 +84,41 @@ def unpause(client: Client, name: str) -> None:
     show(client.post(f"/workflows/{name}/unpause"), f"{name} is active")
 
 
+# Options of a backfill that are called the same in its body.
+_SAME_WORDS = ("schedule_id", "max_active", "max_runs", "direction", "dry_run")
+
+
+@workflow.command()
+@click.argument("name")
+@click.option("--from", "begin", required=True, help="the first instant, such as 2030-01-01T00:00:00Z")
+@click.option("--to", "end", required=True, help="the last instant, itself included")
+@click.option("--schedule", "schedule_id", help="which schedule, where there are several")
+@click.option("--max-active", default=1, show_default=True, help="runs of it that are open at once")
+@click.option("--max-runs", type=int, help="make at most so many")
+@click.option("--backward", "direction", flag_value="backward", help="the newest first")
+@click.option("--all", "is_all", is_flag=True, help="also ticks that have a run that succeeded or is open")
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="a parameter; VALUE may be JSON")
+@click.option("--dry-run", is_flag=True, help="only count")
+@with_client
+def backfill(client: Client, name: str, **given: Any) -> None:
+    """Make the runs of a schedule's past ticks, step by step."""
+    body = {
+        "from": given["begin"],
+        "to": given["end"],
+        "only_missing": not given["is_all"],
+        "params": read_params(given["params"]),
+        **{
+            word: given[word]
+            for word in ("schedule_id", "max_active", "max_runs", "direction", "dry_run")
+            if given[word]
+        },
+    }
+    answer = client.post(f"/workflows/{name}/backfills", body)
+    count = answer["count"] if given["dry_run"] else answer["tick_count"]
+    many = "more than 10,000" if count is None else str(count)
+    show(answer, f"{many} ticks" if given["dry_run"] else f"backfill {answer['id']} of {many} ticks has begun")
+
+
 def read_params(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Parameters as given: JSON where it is JSON, text otherwise."""
     params: dict[str, Any] = {}

@@ -26,6 +26,7 @@ from rota.engine import (
     annotate,
     approve,
     arming,
+    backfill,
     cancel,
     claim,
     complete,
@@ -50,6 +51,7 @@ from rota.engine import (
 )
 from rota.engine.annotate import Annotation
 from rota.engine.approve import Decision
+from rota.engine.backfill import BackfillPlan, BackfillRequest
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
 from rota.engine.core import Core, EngineOptions
@@ -132,6 +134,27 @@ class Engine:
     async def set_active(self, workflow: WorkflowRow, *, is_active: bool) -> None:
         """Pauses or unpauses a workflow."""
         await self.database.transact(lambda tx: arming.set_active(self._core, tx, workflow.id, is_active=is_active))
+
+    async def plan_backfill(self, workflow: WorkflowRow, request: BackfillRequest) -> BackfillPlan:
+        """What a backfill would come to; makes nothing."""
+        return await self.database.read(lambda tx: backfill.plan_backfill(self._core, tx, workflow, request))
+
+    async def create_backfill(self, workflow: WorkflowRow, request: BackfillRequest) -> str:
+        """Saves a backfill; its id."""
+        return await self.database.transact(lambda tx: backfill.create_backfill(self._core, tx, workflow, request))
+
+    async def change_backfill(self, namespace: str, backfill_id: str, status: str) -> None:
+        """Pauses, resumes or cancels a backfill, and with a cancel its open runs."""
+        doomed = await self.database.transact(
+            lambda tx: backfill.change_backfill(self._core, tx, namespace, backfill_id, status)
+        )
+        for run_id in doomed:
+            with suppress(Conflict, NotFound):
+                await self.cancel_run(run_id, "its backfill was cancelled")
+
+    async def step_backfills(self) -> int:
+        """Makes the next runs of one batch of backfills."""
+        return await self.database.transact(lambda tx: backfill.step_backfills(self._core, tx))
 
     async def set_schedule_active(self, schedule_id: str, *, is_active: bool, reason: str = "") -> None:
         """Pauses or unpauses one schedule."""

@@ -43,6 +43,7 @@ class RunRequest:
     # The run that it repeats; results taken over from it: for a task of the version, a task run.
     rerun_of: str | None = None
     copies: Mapping[str, str] = field(default_factory=dict)
+    backfill_id: str | None = None
     # Its end is looked at, whatever the workflow asks for.
     is_watched: bool = False
     # What started it. Then it waits for its turn even if there is one, and is started right after the commit.
@@ -163,6 +164,7 @@ def _make_run(
         is_watched=version.is_watched or request.is_watched,
         timeout_seconds=_choose_timeout(version, request),
         parent=request.parent,
+        backfill_id=request.backfill_id,
     )
 
 

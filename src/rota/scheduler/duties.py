@@ -170,6 +170,7 @@ def build_duties(engine: Engine, metrics: Metrics) -> tuple[Duty, ...]:
         BatchDuty("reap_workers", REAP_SECONDS, reap_workers),
         BatchDuty("reap_runs", REAP_SECONDS, reap_runs),
         BatchDuty("review", REAP_SECONDS, engine.review),
+        BatchDuty("step_backfills", REAP_SECONDS, engine.step_backfills),
     )
 
 

@@ -150,6 +150,7 @@ workflow_runs = Table(
     Column("workflow_id", Id, cascade("workflows.id"), nullable=False),
     Column("version_id", Id, cascade("workflow_versions.id"), nullable=False),
     Column("schedule_id", Id, ForeignKey("schedules.id", ondelete="SET NULL")),
+    Column("backfill_id", Id, ForeignKey("backfills.id", ondelete="SET NULL")),
     Column("trigger", String(20), nullable=False),
     Column("status", String(20), nullable=False),
     Column("logical_date", Instant, nullable=False),
@@ -196,6 +197,7 @@ workflow_runs = Table(
     Index("ix_workflow_runs_waiting", "workflow_id", "created_at", "id", **only("status = 'pending'")),
     Index("ix_workflow_runs_active", "workflow_id", **only("status = 'running' AND is_limited")),
     Index("ix_workflow_runs_deadline", "deadline_at", **only("status = 'running' AND deadline_at IS NOT NULL")),
+    Index("uq_workflow_runs_backfill", "backfill_id", "logical_date", unique=True, **only("backfill_id IS NOT NULL")),
     Index("ix_workflow_runs_ahead", "schedule_id", **only("schedule_id IS NOT NULL AND finished_at IS NULL")),
     Index(
         "ix_workflow_runs_unreviewed",

@@ -64,6 +64,7 @@ class NewRun:
     is_serial: bool = False
     is_watched: bool = False
     parent: Parent | None = None
+    backfill_id: str | None = None
 
 
 _new = batch(
@@ -89,6 +90,7 @@ _new = batch(
     depth=Integer(),
     parent_task_run_id=Id(),
     parent_attempt=Integer(),
+    backfill_id=Id(),
 )
 _n = _new.c
 _is_running = _n.status == constant("running")
@@ -117,6 +119,7 @@ _CREATE = insert_new(
         "depth": _n.depth,
         "parent_task_run_id": _n.parent_task_run_id,
         "parent_attempt": _n.parent_attempt,
+        "backfill_id": _n.backfill_id,
         "deadline_at": case((_is_running, add_seconds(NOW, _n.timeout_seconds)), else_=null()),
         "created_at": NOW,
         "started_at": case((_is_running, NOW), else_=null()),
@@ -147,6 +150,7 @@ async def create_runs(transaction: Transaction, runs: Sequence[NewRun]) -> set[s
             run.is_serial,
             run.is_watched,
             *(run.parent or (None, 0, None, None)),
+            run.backfill_id,
         )
         for run in runs
     ]

@@ -26,6 +26,7 @@ from rota.api.schemas.runs import (
     Run,
     RunChange,
     RunDetail,
+    RunQuestions,
 )
 from rota.domain.access import Permission
 from rota.domain.errors import FieldError, InvalidInput
@@ -42,17 +43,14 @@ StatusQuery = Annotated[list[str] | None, Query(description="May be repeated; th
 @router.get("", response_model=Page[Run])
 @needs(Permission.VIEW)
 async def list_runs(
-    api: Context,
-    namespace: Namespace,
-    page: PageQuery,
-    status: StatusQuery = None,
-    workflow: Annotated[str | None, Query(max_length=200, description="Its id or name.")] = None,
-    parent_task_run_id: Annotated[str | None, Query(max_length=36, description="What started them.")] = None,
+    api: Context, namespace: Namespace, page: PageQuery, asked: Annotated[RunQuestions, Query()]
 ) -> Response:
     """Lists workflow runs."""
-    states = read_states(status or [], list(RunState), name_state)
-    workflow_id = None if workflow is None else (await require_workflow(api, namespace, workflow)).id
-    wanted = RunFilter(namespace, states, workflow_id, parent_task_run_id=parent_task_run_id)
+    states = read_states(asked.status, list(RunState), name_state)
+    workflow_id = None if asked.workflow is None else (await require_workflow(api, namespace, asked.workflow)).id
+    wanted = RunFilter(
+        namespace, states, workflow_id, parent_task_run_id=asked.parent_task_run_id, trigger=asked.trigger
+    )
     listing = await api.database.read(lambda tx: runs.list_runs(tx, wanted, page))
     return answer_page(Page[Run], listing, views.make_run)
 

@@ -66,6 +66,17 @@ class DeadLetterBody(Body):
     ids: ManyNames
 
 
+class RunQuestions(Questions):
+    """Which runs are wanted."""
+
+    status: Annotated[list[str], Field(description="May be repeated; the older systems' words are accepted.")] = Field(
+        default_factory=list
+    )
+    workflow: Annotated[str | None, Field(max_length=200, description="Its id or name.")] = None
+    trigger: Annotated[str | None, Field(max_length=20, description="Such as `schedule` or `backfill`.")] = None
+    parent_task_run_id: Annotated[str | None, Field(max_length=36, description="What started them.")] = None
+
+
 class LogQuestions(Questions):
     """Which part of which log is wanted, and how."""
 
@@ -93,7 +104,7 @@ class TaskRunQuestions(Questions):
 class HistoryQuestions(Questions):
     """Which changes are wanted."""
 
-    entity_type: Literal["workflow_run", "task_run", "worker", "schedule"] | None = None
+    entity_type: Literal["workflow_run", "task_run", "worker", "schedule", "backfill"] | None = None
     entity_id: Annotated[str | None, Field(max_length=100)] = None
     since_seq: Annotated[int, Field(ge=0, le=2**62, description="The last `seq` that is known already.")] = 0
     limit: Annotated[int, Field(ge=1, le=500)] = 20
@@ -109,6 +120,7 @@ class Run(Shape):
     workflow: str
     workflow_version: int
     schedule_id: str | None
+    backfill_id: str | None
     trigger: str
     status: str
     logical_date: datetime

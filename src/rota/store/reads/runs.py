@@ -27,6 +27,7 @@ _RUNS = select(
     _w.name.label("workflow"),
     workflow_versions.c.number.label("workflow_version"),
     _r.schedule_id,
+    _r.backfill_id,
     _r.trigger,
     _r.status,
     _r.logical_date,
@@ -66,6 +67,7 @@ class RunFilter:
     # Of task runs only: the name of the task, and which of its items.
     task: str | None = None
     map_index: int | None = None
+    trigger: str | None = None
 
 
 async def list_runs(transaction: Transaction, wanted: RunFilter, page: PageRequest) -> Listing:
@@ -77,6 +79,8 @@ async def list_runs(transaction: Transaction, wanted: RunFilter, page: PageReque
         statement = statement.where(_r.workflow_id == wanted.workflow_id)
     if wanted.parent_task_run_id is not None:
         statement = statement.where(_r.parent_task_run_id == wanted.parent_task_run_id)
+    if wanted.trigger is not None:
+        statement = statement.where(_r.trigger == wanted.trigger)
     return await read_page(transaction, statement, _r.id, page)
 
 

@@ -337,12 +337,58 @@ def upgrade() -> None:
     )
     op.create_index("ix_tasks_workflow_id", "tasks", ["workflow_id"], unique=False)
     op.create_table(
+        "backfills",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("workflow_id", Id(), nullable=False),
+        sa.Column("schedule_id", Id(), nullable=True),
+        sa.Column("version_id", Id(), nullable=False),
+        sa.Column("spec", Json(), nullable=False),
+        sa.Column("anchor_at", Instant(), nullable=False),
+        sa.Column("from_at", Instant(), nullable=False),
+        sa.Column("until_at", Instant(), nullable=False),
+        sa.Column("is_backward", sa.Boolean(), nullable=False),
+        sa.Column("is_only_missing", sa.Boolean(), nullable=False),
+        sa.Column("max_active", sa.Integer(), nullable=False),
+        sa.Column("max_runs", sa.Integer(), nullable=True),
+        sa.Column("params", Json(), nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("cursor_at", Instant(), nullable=False),
+        sa.Column("tick_count", sa.Integer(), nullable=True),
+        sa.Column("created_count", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("skipped_count", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("finished_at", Instant(), nullable=True),
+        sa.CheckConstraint("max_active > 0", name=op.f("ck_backfills_max_active")),
+        sa.CheckConstraint("status IN ('running', 'paused', 'done', 'cancelled')", name=op.f("ck_backfills_status")),
+        sa.ForeignKeyConstraint(
+            ["schedule_id"], ["schedules.id"], name=op.f("fk_backfills_schedule_id"), ondelete="SET NULL"
+        ),
+        sa.ForeignKeyConstraint(
+            ["version_id"], ["workflow_versions.id"], name=op.f("fk_backfills_version_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["workflow_id"], ["workflows.id"], name=op.f("fk_backfills_workflow_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_backfills")),
+    )
+    op.create_index("ix_backfills_workflow_id_id", "backfills", ["workflow_id", "id"], unique=False)
+    op.create_index(
+        "ix_backfills_going",
+        "backfills",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'running'"),
+        sqlite_where=sa.text("status = 'running'"),
+    )
+    op.create_table(
         "workflow_runs",
         sa.Column("id", Id(), nullable=False),
         sa.Column("namespace", sa.String(length=200), nullable=False),
         sa.Column("workflow_id", Id(), nullable=False),
         sa.Column("version_id", Id(), nullable=False),
         sa.Column("schedule_id", Id(), nullable=True),
+        sa.Column("backfill_id", Id(), nullable=True),
         sa.Column("trigger", sa.String(length=20), nullable=False),
         sa.Column("status", sa.String(length=20), nullable=False),
         sa.Column("logical_date", Instant(), nullable=False),
@@ -380,6 +426,9 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("remaining >= 0", name=op.f("ck_workflow_runs_remaining")),
         sa.ForeignKeyConstraint(
+            ["backfill_id"], ["backfills.id"], name=op.f("fk_workflow_runs_backfill_id"), ondelete="SET NULL"
+        ),
+        sa.ForeignKeyConstraint(
             ["schedule_id"], ["schedules.id"], name=op.f("fk_workflow_runs_schedule_id"), ondelete="SET NULL"
         ),
         sa.ForeignKeyConstraint(
@@ -401,6 +450,14 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("status = 'running' AND is_limited"),
         sqlite_where=sa.text("status = 'running' AND is_limited"),
+    )
+    op.create_index(
+        "uq_workflow_runs_backfill",
+        "workflow_runs",
+        ["backfill_id", "logical_date"],
+        unique=True,
+        postgresql_where=sa.text("backfill_id IS NOT NULL"),
+        sqlite_where=sa.text("backfill_id IS NOT NULL"),
     )
     op.create_index(
         "ix_workflow_runs_ahead",
@@ -938,6 +995,7 @@ def downgrade() -> None:
         sqlite_where=sa.text("status = 'running' AND is_limited"),
     )
     op.drop_table("workflow_runs")
+    op.drop_table("backfills")
     op.drop_index("ix_tasks_workflow_id", table_name="tasks")
     op.drop_table("tasks")
     op.drop_table("workflow_versions")
