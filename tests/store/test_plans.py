@@ -83,6 +83,7 @@ async def _overlap(stage: Stage) -> None:
     (row,) = await stage.schedule_rows((await stage.find("skip")).id)
     await stage.engine.set_schedule_active(row.id, is_active=False)
     await stage.engine.set_schedule_active(row.id, is_active=True)
+    await stage.engine.rearm()
     for _ in range(3):
         assert (await stage.engine.prepare(60)).count
         stage.clock.advance(60)

@@ -26,38 +26,32 @@ from rota.engine import (
     annotate,
     approve,
     arming,
-    backfill,
     cancel,
     claim,
     complete,
     define,
     expand,
     explain,
-    fire,
     follow,
     held,
     jobs,
     keys,
     mark,
-    prepare,
     prune,
     queueing,
     reap,
     renew,
     rerun,
     retry,
-    review,
     submit,
 )
 from rota.engine.annotate import Annotation
 from rota.engine.approve import Decision
-from rota.engine.backfill import BackfillPlan, BackfillRequest
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
 from rota.engine.core import Core, EngineOptions
 from rota.engine.define import Defined
 from rota.engine.explain import Explanation
-from rota.engine.fire import FireReport
 from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
 from rota.engine.keys import CreatedKey
@@ -67,6 +61,7 @@ from rota.engine.polls import Polls
 from rota.engine.rerun import Rerun, RerunReport
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
+from rota.engine.time_verbs import TimeVerbs
 from rota.engine.watch import Watch
 from rota.engine.worker_calls import WorkerAnswer, WorkerCall, answer_calls
 from rota.observability.metrics import Metrics
@@ -75,7 +70,6 @@ from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
 from rota.store.wakeups import Topic
 
-Place = tuple[datetime, str]
 # A limit that another claim is looking at is free again within a transaction's time.
 CONTENDED_SECONDS = 0.01
 # Wake-ups may get lost with a process that dies; whoever waits looks again after this time.
@@ -84,7 +78,7 @@ POLL_SECONDS = 2.0
 LARGE_REPORT = 64
 
 
-class Engine:
+class Engine(TimeVerbs):
     """Everything that changes state. Safe to use from any number of processes on one database."""
 
     def __init__(
@@ -134,33 +128,6 @@ class Engine:
     async def set_active(self, workflow: WorkflowRow, *, is_active: bool) -> None:
         """Pauses or unpauses a workflow."""
         await self.database.transact(lambda tx: arming.set_active(self._core, tx, workflow.id, is_active=is_active))
-
-    async def plan_backfill(self, workflow: WorkflowRow, request: BackfillRequest) -> BackfillPlan:
-        """What a backfill would come to; makes nothing."""
-        return await self.database.read(lambda tx: backfill.plan_backfill(self._core, tx, workflow, request))
-
-    async def create_backfill(self, workflow: WorkflowRow, request: BackfillRequest) -> str:
-        """Saves a backfill; its id."""
-        return await self.database.transact(lambda tx: backfill.create_backfill(self._core, tx, workflow, request))
-
-    async def change_backfill(self, namespace: str, backfill_id: str, status: str) -> None:
-        """Pauses, resumes or cancels a backfill, and with a cancel its open runs."""
-        doomed = await self.database.transact(
-            lambda tx: backfill.change_backfill(self._core, tx, namespace, backfill_id, status)
-        )
-        for run_id in doomed:
-            with suppress(Conflict, NotFound):
-                await self.cancel_run(run_id, "its backfill was cancelled")
-
-    async def step_backfills(self) -> int:
-        """Makes the next runs of one batch of backfills."""
-        return await self.database.transact(lambda tx: backfill.step_backfills(self._core, tx))
-
-    async def set_schedule_active(self, schedule_id: str, *, is_active: bool, reason: str = "") -> None:
-        """Pauses or unpauses one schedule."""
-        await self.database.transact(
-            lambda tx: arming.set_schedule_active(self._core, tx, schedule_id, is_active=is_active, reason=reason)
-        )
 
     async def delete_workflow(self, workflow_id: str) -> None:
         """Deletes a workflow that has no open runs."""
@@ -310,14 +277,6 @@ class Engine:
 
     # --- duties ---------------------------------------------------------------------------------------------------
 
-    async def fire(self) -> FireReport:
-        """Fires one batch of due schedules."""
-        return await self.database.transact(lambda tx: fire.fire(self._core, tx))
-
-    async def prepare(self, slot_seconds: float, place: Place | None = None) -> prepare.Prepared:
-        """Reads ahead one batch of what is due within the slot."""
-        return await self.database.read(lambda tx: prepare.prepare(self._core, tx, slot_seconds, place))
-
     async def expand_maps(self) -> int:
         """Creates a batch of items of a mapped task that has many."""
         return await self.database.transact(lambda tx: expand.expand_maps(self._core, tx))
@@ -358,10 +317,6 @@ class Engine:
             with suppress(Conflict, NotFound):
                 await self.database.transact(partial(reap.cancel_overdue, self._core, run_id=run_id))
         return len(overdue) + await self.database.transact(lambda tx: reap.start_waiting(self._core, tx))
-
-    async def review(self) -> int:
-        """Looks at one batch of ended runs that somebody watches."""
-        return await self.database.transact(lambda tx: review.review(self._core, tx))
 
     async def prune(self, retention_seconds: float) -> int:
         """Deletes one batch of what is older than the retention."""

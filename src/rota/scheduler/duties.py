@@ -10,7 +10,8 @@ from typing import Protocol
 import structlog
 
 from rota.domain.errors import NOT_LEADER, Conflict
-from rota.engine.engine import Engine, Place
+from rota.engine.engine import Engine
+from rota.engine.time_verbs import Place
 from rota.observability.metrics import Metrics
 from rota.store.database import Transaction
 
@@ -102,6 +103,25 @@ class PrepareDuty:
             done += prepared.count
             if not prepared.count:
                 return done
+
+
+class RearmDuty:
+    """Follows new rules of the zones. A process keeps those that it has read, so once after its start is enough."""
+
+    name = "rearm"
+    interval_seconds = 86_400.0
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_done = False
+
+    async def run_once(self) -> int:
+        moved, after_id = 0, None
+        while not self._is_done:
+            rearmed = await self._engine.rearm(after_id)
+            moved, after_id = moved + rearmed.moved, rearmed.after_id
+            self._is_done = after_id is None
+        return _tell("schedules_rearmed", moved)
 
 
 def build_due_duties(engine: Engine, metrics: Metrics, interval_seconds: float) -> tuple[Duty, ...]:

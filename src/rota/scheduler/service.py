@@ -14,7 +14,15 @@ import structlog
 from rota.domain.errors import Unavailable
 from rota.engine.engine import Engine
 from rota.observability.metrics import Metrics
-from rota.scheduler.duties import Duty, Leadership, PrepareDuty, build_due_duties, build_duties, build_housekeeping
+from rota.scheduler.duties import (
+    Duty,
+    Leadership,
+    PrepareDuty,
+    RearmDuty,
+    build_due_duties,
+    build_duties,
+    build_housekeeping,
+)
 from rota.scheduler.polls import PollDuty
 from rota.store.wakeups import Topic
 
@@ -54,7 +62,8 @@ class Scheduler:
         self._metrics = metrics or Metrics()
         self._polls = PollDuty(engine, self.options.http_allow)
         self._due = build_due_duties(engine, self._metrics, self.options.slot_gap_seconds)
-        self._duties = (
+        self._duties: tuple[Duty, ...] = (
+            RearmDuty(engine),
             PrepareDuty(engine, self.options.slot_gap_seconds),
             *build_duties(engine, self._metrics),
             *build_housekeeping(engine, leadership, retention_seconds=self.options.retention_seconds),

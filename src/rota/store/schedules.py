@@ -6,7 +6,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Boolean, Float, Integer, Text, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Boolean,
+    Float,
+    Integer,
+    Text,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 
 from rota.store.database import Transaction
 from rota.store.dialect import NOTHING, NOW, Id, Instant, add_seconds, among, batch, flag, within
@@ -106,6 +120,36 @@ async def read_coming(
     due_from, from_id = place or (EPOCH, NOTHING)
     parameters = {"slot_seconds": slot_seconds, "due_from": due_from, "from_id": from_id, "at_most": limit}
     return [(ScheduleRow(*row[:-1]), row[-1]) for row in await transaction.rows(_COMING, parameters)]
+
+
+# A single instant and an interval mean the same in every edition of the zones.
+_ZONED = (
+    select(*_COLUMNS)
+    .where(_s.id > bindparam("after_id", type_=Id()), type_coerce(_s.spec, Text()).contains('"schedule_cron"'))
+    .order_by(_s.id)
+    .limit(bindparam("at_most", type_=Integer()))
+)
+
+
+async def read_zoned(transaction: Transaction, after_id: str | None, limit: int) -> list[ScheduleRow]:
+    """Schedules that go by a wall clock, in the order of their ids."""
+    parameters = {"after_id": after_id or NOTHING, "at_most": limit}
+    return [ScheduleRow(*row) for row in await transaction.rows(_ZONED, parameters)]
+
+
+_held = batch("held_schedules", id=Id())
+_LOCK_MANY = (
+    select(*_COLUMNS)
+    .where(within(_s.id, select(_held.c.id).scalar_subquery()))
+    # One that is held is being decided or edited right now, and that by the rules of today.
+    .with_for_update(skip_locked=True, key_share=True)
+)
+
+
+async def lock_schedules(transaction: Transaction, schedule_ids: Sequence[str]) -> list[ScheduleRow]:
+    """Those of these schedules that nobody else holds, held until the commit."""
+    parameters = {"held_schedules": encode_rows([(schedule_id,) for schedule_id in schedule_ids])}
+    return [ScheduleRow(*row) for row in await transaction.rows(_LOCK_MANY, parameters)]
 
 
 _NEXT_DUE = select(func.min(_s.next_due_at), NOW).where(flag(_s.is_active), _s.next_due_at.is_not(None))

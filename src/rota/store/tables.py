@@ -122,7 +122,6 @@ schedules = Table(
     Column("spec", Json, nullable=False),
     # Neither its workflow nor itself is paused.
     Column("is_active", Boolean, nullable=False),
-    # Paused itself, and why.
     Column("is_paused", Boolean, nullable=False, server_default=false()),
     Column("paused_reason", Text, nullable=False, server_default=""),
     # Failures in a row count from here.
