@@ -16,7 +16,7 @@ from rota.settings import Settings
 
 PROCESS_SETTINGS = ("data_dir", "database_url", "log_level", "log_format")
 API_SETTINGS = ("host", "port", *PROCESS_SETTINGS)
-SCHEDULER_SETTINGS = ("workflows", "slot_gap", "retention", "lease")
+SCHEDULER_SETTINGS = ("workflows", "slot_gap", "retention", "lease", "redis_url", "event_webhooks")
 CLUSTER_SETTINGS = ("node_id", "join", *DISCOVERY_SETTINGS)
 WORKER_SETTINGS = (
     *("concurrency", "queues", "labels", "kinds", "grace", "drain", "http_allow", "python_path", "python_processes"),
