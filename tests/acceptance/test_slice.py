@@ -106,3 +106,32 @@ def test_the_command_line_speaks_to_a_server(start, home, rota):
     assert job_id in rota("job", "list", *address).stdout
     assert rota("job", "submit", *address).returncode == 2
     assert rota("doctor", *address, ROTA_DATABASE_URL="").returncode == 0
+
+
+def test_runs_and_versions_on_the_command_line(start, home, rota):
+    server = start()
+    server.define({"name": "a", "command": "echo {{ params.day }}"}, name="one", params={"day": {"type": "string"}})
+    address = ("--server", server.url)
+    assert "params.day" in rota("workflow", "trigger", "one", *address).stderr
+    given = ("-p", "day=monday", "--label", "team=data", "--note", "by hand", "--wait")
+    done = rota("workflow", "trigger", "one", *given, *address)
+    assert (done.returncode, done.stderr) == (0, "")
+    run_id = done.stdout.split()[1]
+    again = rota("runs", "retry", run_id, "--whole", "--note", "once more", *address).stdout
+    second = again.split()[1]
+    assert again == f"run {second} repeats {run_id}\n"
+    server.wait_for_run(second)
+    compared = rota("runs", "compare", run_id, second, *address).stdout
+    assert "success" in compared
+    assert rota("runs", "retry", run_id, "--task", "a", "--wait", *address).returncode == 0
+    assert rota("runs", "retry", run_id, "--task", "zz", *address).returncode == 2
+    definition = home / "one.yaml"
+    definition.write_text("name: one\nparams: {day: friday}\ntasks:\n  - {name: a, command: 'false'}\n")
+    assert rota("apply", str(definition), *address).returncode == 0
+    assert rota("workflow", "versions", "one", *address).stdout.splitlines()[1].startswith("2 ")
+    shown = rota("workflow", "versions", "one", "--diff", "2", *address).stdout
+    assert '~ task a: command: "echo {{ params.day }}" -> "false"' in shown
+    assert "version 3" in rota("workflow", "rollback", "one", "1", *address).stdout
+    assert rota("workflow", "rollback", "one", "9", *address).returncode == 3
+    assert rota("workflow", "delete", "one", "--yes", *address).returncode == 0
+    assert rota("workflow", "show", "one", *address).returncode == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -14,13 +15,19 @@ from rota.domain.errors import Conflict
 from rota.domain.states import Holder
 from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
 from rota.engine import expand
+from rota.engine.annotate import Annotation
 from rota.engine.backfill import BackfillRequest
 from rota.engine.held import HeldEnd, finish_held
+from rota.engine.mark import Mark
 from rota.engine.polls import PollResult
+from rota.engine.rerun import Rerun
 from rota.engine.submit import RunRequest
 from rota.store import gates
+from rota.store.reads import graphs
 from rota.store.reads.approvals import list_approvals
-from rota.store.reads.pages import PageRequest
+from rota.store.reads.graphs import GridFilter
+from rota.store.reads.pages import PageRequest, TimeRange
+from rota.store.reads.runs import RunFilter, list_runs, list_task_runs
 from rota.store.tables import task_runs, workflow_runs
 from tests.engine.stage import LEASE_SECONDS, Clock, Stage, open_stage, task
 from tests.store.plans import find_scans, record_statements
@@ -56,6 +63,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
         await verb(items[0].run_id)
     stage.clock.advance(6)
     await engine.release_due()
+    await _intervene(stage, workflow_id)
     await _lose_and_leave(stage, worker)
     await _pass_gates(stage)
     await _branch(stage)
@@ -95,6 +103,44 @@ async def _overlap(stage: Stage) -> None:
     worker = await stage.register(queues=("timed",))
     await stage.finish(worker, await stage.claim(worker), "failed", error_type="exit_code")
     assert await stage.engine.review()
+
+
+async def _intervene(stage: Stage, workflow_id: str) -> None:
+    """What people do to runs, and how they look at them."""
+    engine = stage.engine
+    spec = [task("a", queue="people"), task("b", "a", queue="people"), task("c", "b", queue="people")]
+    run_id = await stage.submit(
+        await stage.define(*spec, name="handled", params={"day": "{{ ds }}"}), labels={"team": "data", "env": "dev"}
+    )
+    await engine.annotate_run(run_id, Annotation("note", {"team": "ops"}))
+    worker = await stage.register(queues=("people",))
+    (item,) = [item for item in await stage.claim(worker) if item.run_id == run_id]
+    await stage.finish(worker, [item], "failed")
+    await engine.mark_task_run(item.task_run_id, Mark("success"))
+    await engine.mark_task_run(await stage.task_run_id(run_id, "b"), Mark("skipped"))
+    await engine.rerun_run(run_id, Rerun("tasks", ("a",)))
+    await engine.retry_or_rerun(run_id, Rerun("whole", version=1))
+    made = TimeRange(stage.clock.now, stage.clock.now)
+    labels = [("team", "ops"), ("env", "dev")]
+    for wanted in (
+        RunFilter("default"),
+        RunFilter("default", ["failed"], made=made),
+        RunFilter("default", ["running"], workflow_id),
+        RunFilter("default", labels=labels, tag="x", text="y"),
+        RunFilter("default", labels=labels[:1], workflow_id=workflow_id),
+    ):
+        for page in (PageRequest(), PageRequest(after=run_id)):
+            await stage.database.read(partial(list_runs, wanted=wanted, page=page))
+    for wanted in (RunFilter("default", ["failed"]), RunFilter("default", run_id=run_id)):
+        await stage.database.read(partial(list_task_runs, wanted=wanted, page=PageRequest()))
+    grid = GridFilter("default", workflow_id, made)
+    await stage.database.read(partial(graphs.read_grid, wanted=grid, page=PageRequest()))
+    await stage.database.read(partial(graphs.read_nodes, run_id=run_id))
+    await stage.database.read(partial(graphs.read_edges, run_id=run_id))
+    await stage.database.read(partial(graphs.count_items, run_id=run_id))
+    version_id = (await stage.run_row(run_id)).version_id
+    await stage.database.read(partial(graphs.read_task_names, version_id=version_id))
+    await stage.work(worker)
 
 
 async def _lose_and_leave(stage: Stage, worker: WorkerIdentity) -> None:

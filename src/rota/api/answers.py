@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel
 
 from rota.api.schemas.base import Page
@@ -81,3 +81,13 @@ def read_states(values: Sequence[str], states: Sequence[str], read: Callable[[st
     if errors:
         raise InvalidInput.of(errors)
     return found
+
+
+def read_if_match(request: Request) -> int | None:
+    """The version that the caller knows; None where any will do."""
+    given = request.headers.get("if-match")
+    if given is None or given.strip() == "*":
+        return None
+    number = given.strip().removeprefix("W/").strip('"')
+    # What is no version of ours matches none.
+    return int(number) if number.isdigit() and len(number) < 10 else -1

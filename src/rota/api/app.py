@@ -27,6 +27,7 @@ from rota.api.routes import (
     cluster,
     dags,
     events,
+    graphs,
     history,
     jobs,
     keys,
@@ -37,6 +38,7 @@ from rota.api.routes import (
     service,
     task_runs,
     tasks,
+    versions,
     workers,
     workflows,
 )
@@ -48,7 +50,7 @@ from rota.store.database import Database
 PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
 PARTS = (
-    *(protocol, single, workflows, tasks, schedules, backfills, runs, task_runs, approvals, jobs),
+    *(protocol, single, workflows, versions, tasks, schedules, backfills, graphs, runs, task_runs, approvals, jobs),
     *(workers, pools, keys, cluster, dags, history, events, service),
 )
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."

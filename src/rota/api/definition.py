@@ -14,6 +14,7 @@ from rota.domain.schedule import SCHEDULE_FIELDS
 from rota.domain.spec import WorkflowSpec
 from rota.domain.spec_parse import parse_workflow
 from rota.domain.spec_write import workflow_to_dict
+from rota.engine.define import Defined
 from rota.store import schedules
 from rota.store.database import Transaction
 from rota.store.definitions import WorkflowRow
@@ -38,7 +39,9 @@ async def read_current(api: Api, found: WorkflowRow) -> dict[str, Any]:
     async def read(transaction: Transaction) -> dict[str, Any]:
         version = await workflows.read_version(transaction, found.id, found.current_version)
         if version is not None:
-            return dict(version.spec) | ({} if found.is_active else {"is_active": False})
+            # Whether it is paused is no part of a version.
+            document = {name: value for name, value in version.spec.items() if name != "is_active"}
+            return document if found.is_active else {**document, "is_active": False}
         rules = await schedules.read_schedules(transaction, found.id)
         return _write_bare(found, [rule.spec for rule in rules])
 
@@ -82,3 +85,14 @@ async def change(
     spec = parse({**current, **fields}, found.namespace, now=await api.read_time())
     expected = found.version if expected_version is None else expected_version
     await api.engine.apply_workflow(spec, expected_version=expected)
+
+
+async def restore(
+    api: Api, found: WorkflowRow, document: Mapping[str, Any], *, expected_version: int | None = None
+) -> Defined:
+    """Saves an older definition once more; whether the workflow is paused is no part of it."""
+    if found.kind != "workflow":
+        raise Conflict(f"{found.id} is a job: its definition never changes")
+    spec = replace(parse_workflow(document, now=None), is_active=found.is_active)
+    expected = found.version if expected_version is None else expected_version
+    return await api.engine.apply_workflow(spec, expected_version=expected)

@@ -9,7 +9,7 @@ from rota.domain.errors import NotFound
 from rota.domain.ids import is_uuid
 from rota.store import definitions
 from rota.store.definitions import WorkflowRow
-from rota.store.reads import jobs, runs
+from rota.store.reads import jobs, runs, workflows
 
 
 def read_id(text: str, what: str) -> str:
@@ -28,6 +28,16 @@ async def require_workflow(api: Api, namespace: str, reference: str) -> Workflow
     if found is None:
         raise NotFound(f"there is no workflow {reference[:200]}")
     return found
+
+
+async def require_version(api: Api, found: WorkflowRow, number: int) -> Any:
+    """A version of a workflow with its definition."""
+    row = None
+    if 0 < number <= found.current_version:
+        row = await api.database.read(lambda tx: workflows.read_version(tx, found.id, number))
+    if row is None:
+        raise NotFound(f"workflow {found.name} has no version {number}: the current one is {found.current_version}")
+    return row
 
 
 async def require_run(api: Api, namespace: str, run_id: str) -> Any:

@@ -18,7 +18,7 @@ TASK_COLUMNS = ("task", "status", "attempt", "started_at", "finished_at", "error
 
 @click.group()
 def runs() -> None:
-    """List, show, cancel, retry and explain runs."""
+    """List, show, cancel, retry, compare and explain runs."""
 
 
 @click.command("list")
@@ -86,6 +86,16 @@ def retry(
 
 @runs.command()
 @click.argument("run_id", metavar="RUN")
+@click.argument("other_id", metavar="OTHER")
+@with_client
+def compare(client: Client, run_id: str, other_id: str) -> None:
+    """Show two runs beside each other: parameters, versions, states and durations."""
+    answer = client.get(f"/workflow-runs/{run_id}/compare/{other_id}")
+    show(answer, lambda: _write_comparison(answer))
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
 @with_client
 def explain(client: Client, run_id: str) -> None:
     """Say why a run has not ended."""
@@ -123,6 +133,21 @@ def _write_run(run: dict[str, Any]) -> str:
     facts = ("workflow", "id", "status", "trigger", "logical_date", "created_at", "started_at", "finished_at", "note")
     lines = [f"{fact + ':':14}{write_value(run[fact])}" for fact in facts if run.get(fact)]
     return "\n".join([*lines, "", write_table(run.get("task_runs") or [], TASK_COLUMNS, empty="no tasks")])
+
+
+def _write_comparison(answer: dict[str, Any]) -> str:
+    facts = ("id", "workflow", "workflow_version", "status", "logical_date", "duration_seconds")
+    rows = [{"": fact, "first": answer["runs"][0][fact], "second": answer["runs"][1][fact]} for fact in facts]
+    rows += [_put_beside(f"params.{param['name']}", param["values"]) for param in answer["params"]]
+    for task in answer["tasks"]:
+        told = zip(task["statuses"], task["durations_seconds"], strict=True)
+        cells = [status if seconds is None else f"{status} ({seconds:.1f} s)" for status, seconds in told]
+        rows.append(_put_beside(("* " if task["is_different"] else "  ") + task["task"], cells))
+    return write_table(rows, ("", "first", "second"), empty="")
+
+
+def _put_beside(heading: str, values: list[Any]) -> dict[str, Any]:
+    return {"": heading, "first": values[0], "second": values[1]}
 
 
 def _write_explanation(answer: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from rota.domain.errors import FieldError, InvalidInput
 
 @click.group()
 def workflow() -> None:
-    """List, show, trigger, pause and unpause workflows."""
+    """List, show, trigger, pause and delete workflows; their versions."""
 
 
 @workflow.command("list")
@@ -119,6 +119,47 @@ def backfill(client: Client, name: str, **given: Any) -> None:
     show(answer, f"{many} ticks" if given["dry_run"] else f"backfill {answer['id']} of {many} ticks has begun")
 
 
+@workflow.command()
+@click.argument("name")
+@click.option("--diff", "number", type=click.IntRange(1), metavar="N", help="show what version N changed")
+@click.option("--against", type=click.IntRange(0), metavar="M", help="with --diff: since version M; default: N - 1")
+@click.option("--limit", default=20, type=click.IntRange(1, 500), show_default=True)
+@with_client
+def versions(client: Client, name: str, number: int | None, against: int | None, limit: int) -> None:
+    """List the versions of a workflow, the newest first, or show what one of them changed."""
+    if number is not None:
+        diff = client.get(f"/workflows/{name}/versions/{number}/diff", {"against": against})
+        show(diff, lambda: _write_diff(diff))
+        return
+    answer = client.get(f"/workflows/{name}/versions", {"limit": limit})
+    columns = (("version", "number"), "created_at", ("content", "content_hash"))
+    rows = [{**row, "content_hash": row["content_hash"][:12]} for row in answer["items"]]
+    show(answer, lambda: write_table(rows, columns, empty="no versions: the workflow has no tasks yet"))
+
+
+@workflow.command()
+@click.argument("name")
+@click.argument("version", type=click.IntRange(1))
+@with_client
+def rollback(client: Client, name: str, version: int) -> None:
+    """Make a workflow be what it was in an older version. That makes a new version."""
+    answer = client.post(f"/workflows/{name}/rollback", {"version": version})
+    changed = f"{name} is at version {answer['current_version']}, with the content of {version}"
+    show(answer, changed if answer["is_changed"] else f"{name} has the content of version {version} already")
+
+
+@workflow.command()
+@click.argument("name")
+@click.option("--yes", "is_sure", is_flag=True, help="do not ask")
+@with_client
+def delete(client: Client, name: str, is_sure: bool) -> None:
+    """Delete a workflow with its versions and runs. Refused while runs of it are open."""
+    if not is_sure:
+        click.confirm(f"delete {name} with all its versions and runs?", abort=True)
+    client.delete(f"/workflows/{name}")
+    show({"name": name, "is_deleted": True}, f"{name} is deleted")
+
+
 def read_params(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Parameters as given: JSON where it is JSON, text otherwise."""
     params: dict[str, Any] = {}
@@ -150,3 +191,16 @@ def _write_workflow(found: dict[str, Any]) -> str:
         lines.append(f"{'schedule:':18}{rule}; next run {write_value(schedule['next_run_at'])}")
     columns = ("name", "depends_on", "command", ("retries", "retry_count"))
     return "\n".join([*lines, "", write_table(found["definition"].get("tasks") or [], columns, empty="no tasks yet")])
+
+
+def _write_diff(diff: dict[str, Any]) -> str:
+    lines = [f"+ task {name}" for name in diff["added"]] + [f"- task {name}" for name in diff["removed"]]
+    lines += [_write_change("", change) for change in diff["fields"]]
+    lines += [_write_change(f"task {task['task']}: ", change) for task in diff["changed"] for change in task["fields"]]
+    lines += ["the tasks stand in another order"] if diff["is_reordered"] else []
+    return "\n".join(lines) or "nothing differs"
+
+
+def _write_change(where: str, change: dict[str, Any]) -> str:
+    old, new = (json.dumps(change[side], ensure_ascii=False) for side in ("old", "new"))
+    return f"~ {where}{change['field']}: {old} -> {new}"

@@ -193,6 +193,8 @@ workflow_runs = Table(
     Index("uq_workflow_runs_tick", "schedule_id", "logical_date", unique=True, **only("schedule_id IS NOT NULL")),
     Index("ix_workflow_runs_logical_date", "workflow_id", "logical_date", **only("schedule_id IS NULL")),
     Index("ix_workflow_runs_workflow_id_id", "workflow_id", "id"),
+    Index("ix_workflow_runs_namespace_id", "namespace", "id"),
+    Index("ix_workflow_runs_rare_ends", "namespace", "status", "id", **only("status IN ('cancelled', 'failed')")),
     Index("ix_workflow_runs_waiting", "workflow_id", "created_at", "id", **only("status = 'pending'")),
     Index("ix_workflow_runs_active", "workflow_id", **only("status = 'running' AND is_limited")),
     Index("ix_workflow_runs_deadline", "deadline_at", **only("status = 'running' AND deadline_at IS NOT NULL")),

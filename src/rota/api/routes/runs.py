@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
 from rota.api import views
 from rota.api.answers import PageQuery, answer, answer_page, read_states
-from rota.api.context import Caller, Context, Namespace
+from rota.api.context import Api, Caller, Context, Namespace
 from rota.api.idempotency import OnlyOnce
 from rota.api.lookup import require_run, require_workflow
 from rota.api.permissions import needs
@@ -20,6 +22,7 @@ from rota.api.schemas.runs import (
     Cancelled,
     Change,
     Explanation,
+    ListQuestions,
     RerunBody,
     Retried,
     RetryBody,
@@ -34,6 +37,7 @@ from rota.domain.states import RunState, name_state
 from rota.engine.annotate import Annotation
 from rota.engine.rerun import Rerun
 from rota.store.reads import runs
+from rota.store.reads.pages import TimeRange
 from rota.store.reads.runs import HistoryFilter, RunFilter
 
 router = APIRouter(prefix="/workflow-runs", tags=["runs"], route_class=LimitedRoute)
@@ -46,13 +50,30 @@ async def list_runs(
     api: Context, namespace: Namespace, page: PageQuery, asked: Annotated[RunQuestions, Query()]
 ) -> Response:
     """Lists workflow runs."""
-    states = read_states(asked.status, list(RunState), name_state)
-    workflow_id = None if asked.workflow is None else (await require_workflow(api, namespace, asked.workflow)).id
-    wanted = RunFilter(
-        namespace, states, workflow_id, parent_task_run_id=asked.parent_task_run_id, trigger=asked.trigger
+    wanted = await read_filter(api, namespace, asked, list(RunState))
+    wanted = replace(
+        wanted,
+        text=asked.q,
+        labels=[_read_label(label) for label in asked.label],
+        parent_task_run_id=asked.parent_task_run_id,
+        trigger=asked.trigger,
     )
     listing = await api.database.read(lambda tx: runs.list_runs(tx, wanted, page))
     return answer_page(Page[Run], listing, views.make_run)
+
+
+async def read_filter(api: Api, namespace: str, asked: ListQuestions, states: Sequence[str]) -> RunFilter:
+    """What lists of runs and of task runs have in common."""
+    statuses = read_states(asked.status, states, name_state)
+    workflow_id = None if asked.workflow is None else (await require_workflow(api, namespace, asked.workflow)).id
+    return RunFilter(namespace, statuses, workflow_id, made=TimeRange(asked.since, asked.until), tag=asked.tag)
+
+
+def _read_label(text: str) -> tuple[str, str]:
+    key, colon, value = text.partition(":")
+    if not colon or not key:
+        raise InvalidInput.of([FieldError("label", f"expected KEY:VALUE, such as team:data, not {text[:40]!r}")])
+    return key, value
 
 
 @router.get("/{run_id}", response_model=RunDetail)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
 from rota.api import views
-from rota.api.answers import PageQuery, answer, answer_page, read_states
+from rota.api.answers import PageQuery, answer, answer_page
 from rota.api.context import Api, Caller, Context, Namespace
 from rota.api.log_tail import LogTail, decode_log, make_log_text, read_part
-from rota.api.lookup import read_id, require_run, require_task_run, require_workflow
+from rota.api.lookup import read_id, require_run, require_task_run
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
+from rota.api.routes.runs import read_filter
 from rota.api.schemas.base import Page
 from rota.api.schemas.runs import (
     CancelBody,
@@ -32,7 +34,7 @@ from rota.api.schemas.runs import (
 from rota.api.streams import EVENT_STREAM, EventStream, LastEventId, read_last_id
 from rota.domain.access import Permission
 from rota.domain.errors import NotFound, RotaError
-from rota.domain.states import TaskState, name_state
+from rota.domain.states import TaskState
 from rota.engine.mark import Mark
 from rota.store.reads import runs
 from rota.store.reads.runs import RunFilter
@@ -48,10 +50,13 @@ async def list_task_runs(
     api: Context, namespace: Namespace, page: PageQuery, asked: Annotated[TaskRunQuestions, Query()]
 ) -> Response:
     """Lists task runs, those of items of mapped tasks included."""
-    states = read_states(asked.status, list(TaskState), name_state)
-    workflow_id = None if asked.workflow is None else (await require_workflow(api, namespace, asked.workflow)).id
-    run_id = None if asked.run_id is None else read_id(asked.run_id, "workflow run")
-    wanted = RunFilter(namespace, states, workflow_id, run_id, task=asked.task, map_index=asked.map_index)
+    wanted = replace(
+        await read_filter(api, namespace, asked, list(TaskState)),
+        text=asked.q,
+        run_id=None if asked.run_id is None else read_id(asked.run_id, "workflow run"),
+        task=asked.task,
+        map_index=asked.map_index,
+    )
     listing = await api.database.read(lambda tx: runs.list_task_runs(tx, wanted, page))
     return answer_page(Page[TaskRun], listing, views.make_task_run)
 

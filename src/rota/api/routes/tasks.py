@@ -10,7 +10,7 @@ from rota.api import definition, views
 from rota.api.answers import PageQuery, answer, answer_page
 from rota.api.context import Api, Context, Namespace
 from rota.api.idempotency import OnlyOnce
-from rota.api.lookup import require_workflow
+from rota.api.lookup import require_version, require_workflow
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
 from rota.api.schemas.base import Page
@@ -63,9 +63,5 @@ async def list_versions(api: Context, namespace: Namespace, workflow: str, page:
 async def read_version(api: Context, namespace: Namespace, workflow: str, number: int) -> Response:
     """One version with its definition."""
     found = await require_workflow(api, namespace, workflow)
-    row = None
-    if 0 < number <= found.current_version:
-        row = await api.database.read(lambda tx: workflows.read_version(tx, found.id, number))
-    if row is None:
-        raise NotFound(f"workflow {found.name} has no version {number}: the current one is {found.current_version}")
+    row = await require_version(api, found, number)
     return answer(VersionDetail(**views.make_version(row).model_dump(), definition=row.spec))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from rota.api import definition, views
-from rota.api.answers import PageQuery, answer, answer_page
+from rota.api.answers import PageQuery, answer, answer_page, read_if_match
 from rota.api.context import Api, Context, Namespace
 from rota.api.idempotency import OnlyOnce
 from rota.api.lookup import require_run, require_workflow
@@ -104,7 +104,7 @@ async def apply_workflow(
         reason = f"is not the name in the address ({workflow[:200]}): a workflow keeps its name"
         raise InvalidInput.of([FieldError("name", reason)])
     spec = definition.parse(named, namespace, now=await api.read_time())
-    defined = await api.engine.apply_workflow(spec, expected_version=_read_if_match(request))
+    defined = await api.engine.apply_workflow(spec, expected_version=read_if_match(request))
     row = await api.database.read(lambda tx: workflows.read_workflow(tx, defined.id))
     applied = Applied(**views.describe_workflow(row), is_new=defined.is_new, is_changed=defined.is_changed)
     return answer(applied, 201 if defined.is_new else 200, {"ETag": f'"{applied.version}"'})
@@ -117,7 +117,7 @@ async def change_workflow(
 ) -> Response:
     """Replaces the fields of the definition that are sent."""
     found = await require_workflow(api, namespace, workflow)
-    expected = _read_if_match(request)
+    expected = read_if_match(request)
     if set(data) == {"is_active"} and isinstance(data["is_active"], bool) and expected is None:
         await api.engine.set_active(found, is_active=data["is_active"])
     else:
@@ -186,12 +186,3 @@ async def _answer_one(api: Api, workflow_id: str, *, status: int = 200) -> Respo
     if status == 201:
         headers["Location"] = f"/api/v1/workflows/{workflow_id}"
     return answer(views.make_workflow(row), status, headers)
-
-
-def _read_if_match(request: Request) -> int | None:
-    given = request.headers.get("if-match")
-    if given is None or given.strip() == "*":
-        return None
-    number = given.strip().removeprefix("W/").strip('"')
-    # What is no version of ours matches none.
-    return int(number) if number.isdigit() and len(number) < 10 else -1

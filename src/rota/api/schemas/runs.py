@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AwareDatetime, BeforeValidator, Field
 
 from rota.api.schemas.base import Body, Questions, Shape
 
@@ -66,17 +66,6 @@ class DeadLetterBody(Body):
     ids: ManyNames
 
 
-class RunQuestions(Questions):
-    """Which runs are wanted."""
-
-    status: Annotated[list[str], Field(description="May be repeated; the older systems' words are accepted.")] = Field(
-        default_factory=list
-    )
-    workflow: Annotated[str | None, Field(max_length=200, description="Its id or name.")] = None
-    trigger: Annotated[str | None, Field(max_length=20, description="Such as `schedule` or `backfill`.")] = None
-    parent_task_run_id: Annotated[str | None, Field(max_length=36, description="What started them.")] = None
-
-
 class LogQuestions(Questions):
     """Which part of which log is wanted, and how."""
 
@@ -87,13 +76,33 @@ class LogQuestions(Questions):
     follow: Annotated[bool, Field(description="As server-sent events, until the attempt is over.")] = False
 
 
-class TaskRunQuestions(Questions):
-    """Which task runs are wanted."""
+class ListQuestions(Questions):
+    """Which entries of a list are wanted."""
 
     status: list[str] = Field(
-        default_factory=list, description="May be repeated; the older systems' words are accepted."
+        default_factory=list, description="May be repeated; the older systems' words are accepted.", max_length=50
     )
     workflow: Annotated[str | None, Field(max_length=200, description="Its id or name.")] = None
+    tag: Annotated[str | None, Field(max_length=200, description="A tag of the workflow.")] = None
+    since: Annotated[AwareDatetime | None, Field(description="Only what was made then or later.")] = None
+    until: Annotated[AwareDatetime | None, Field(description="Only what was made before.")] = None
+
+
+class RunQuestions(ListQuestions):
+    """Which runs are wanted."""
+
+    q: Annotated[str | None, Field(max_length=200, description="A part of the workflow's name or of the note.")] = None
+    label: list[Annotated[str, Field(max_length=300)]] = Field(
+        default_factory=list, description="KEY:VALUE; may be repeated, and then all are asked for.", max_length=10
+    )
+    trigger: Annotated[str | None, Field(max_length=20, description="Such as `schedule` or `backfill`.")] = None
+    parent_task_run_id: Annotated[str | None, Field(max_length=36, description="What started them.")] = None
+
+
+class TaskRunQuestions(ListQuestions):
+    """Which task runs are wanted."""
+
+    q: Annotated[str | None, Field(max_length=200, description="A part of the task's name.")] = None
     run_id: Annotated[str | None, Field(max_length=100)] = None
     task: Annotated[str | None, Field(max_length=200, description="Its name.")] = None
     map_index: Annotated[

@@ -6,13 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import ColumnElement, Select, bindparam, or_, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch
+from rota.store.dialect import Id, batch, constant
 from rota.store.encoding import encode_rows
-from rota.store.reads.pages import Listing, PageRequest, read_page
-from rota.store.tables import attempts, state_history, task_runs, tasks, workflow_runs, workflow_versions, workflows
+from rota.store.reads.pages import ALWAYS, Listing, PageRequest, TimeRange, made_within, read_page
+from rota.store.reads.workflows import has_tag
+from rota.store.tables import (
+    attempts,
+    run_labels,
+    state_history,
+    task_runs,
+    tasks,
+    workflow_runs,
+    workflow_versions,
+    workflows,
+)
 
 _w = workflows.c
 _r = workflow_runs.c
@@ -20,7 +30,7 @@ _t = task_runs.c
 _a = attempts.c
 _h = state_history.c
 
-_RUNS = select(
+RUNS = select(
     _r.id,
     _r.namespace,
     _r.workflow_id,
@@ -62,6 +72,12 @@ class RunFilter:
     statuses: Sequence[str] = ()
     workflow_id: str | None = None
     run_id: str | None = None
+    made: TimeRange = ALWAYS
+    # A tag of the workflow.
+    tag: str | None = None
+    # A part of the names or of the note.
+    text: str | None = None
+    labels: Sequence[tuple[str, str]] = ()
     # For runs: those that this task run has started.
     parent_task_run_id: str | None = None
     # Of task runs only: the name of the task, and which of its items.
@@ -70,21 +86,53 @@ class RunFilter:
     trigger: str | None = None
 
 
+# The ends that are rare, and therefore have an index: its own words, for the planners to recognise it.
+_RARE_ENDS = ("cancelled", "failed")
+_is_rare_end = _r.status.in_([constant(state) for state in _RARE_ENDS])
+_l = run_labels.c
+
+
 async def list_runs(transaction: Transaction, wanted: RunFilter, page: PageRequest) -> Listing:
     """Workflow runs, the newest first."""
-    statement = _RUNS.where(_r.namespace == wanted.namespace)
+    statement = RUNS.where(*_list_conditions(wanted))
+    if not wanted.labels:
+        return await read_page(transaction, statement, _r.id, page)
+    return await read_page(transaction, _with_labels(statement, wanted), _l.run_id, page)
+
+
+def _list_conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
+    conditions = [_r.namespace == wanted.namespace, *made_within(_r.id, _r.created_at, wanted.made)]
     if wanted.statuses:
-        statement = statement.where(_r.status.in_(wanted.statuses))
-    if wanted.workflow_id is not None:
-        statement = statement.where(_r.workflow_id == wanted.workflow_id)
-    if wanted.parent_task_run_id is not None:
-        statement = statement.where(_r.parent_task_run_id == wanted.parent_task_run_id)
-    if wanted.trigger is not None:
-        statement = statement.where(_r.trigger == wanted.trigger)
-    return await read_page(transaction, statement, _r.id, page)
+        conditions.append(_r.status.in_(wanted.statuses))
+        conditions += [_is_rare_end] if set(wanted.statuses) <= set(_RARE_ENDS) else []
+    same = {
+        _r.workflow_id: wanted.workflow_id,
+        _r.parent_task_run_id: wanted.parent_task_run_id,
+        _r.trigger: wanted.trigger,
+    }
+    conditions += [column == value for column, value in same.items() if value is not None]
+    if wanted.tag is not None:
+        conditions.append(has_tag(wanted.tag))
+    if wanted.text is not None:
+        names = (_w.name, _r.note)
+        conditions.append(or_(*(column.icontains(wanted.text, autoescape=True) for column in names)))
+    return conditions
 
 
-_RUN = _RUNS.where(_r.id == bindparam("wanted_id", type_=Id()), _r.namespace == bindparam("wanted_namespace"))
+def _with_labels(statement: Select[Any], wanted: RunFilter) -> Select[Any]:
+    """Goes along the index of the first label, and looks for the others in the runs that have it."""
+    (key, value), *others = wanted.labels
+    statement = statement.join(run_labels, _l.run_id == _r.id).where(
+        _l.namespace == wanted.namespace, _l.key == key, _l.value == value
+    )
+    for key, value in others:
+        other = run_labels.alias()
+        has_other = select(other.c.run_id).where(other.c.run_id == _r.id, other.c.key == key, other.c.value == value)
+        statement = statement.where(has_other.exists())
+    return statement
+
+
+_RUN = RUNS.where(_r.id == bindparam("wanted_id", type_=Id()), _r.namespace == bindparam("wanted_namespace"))
 
 
 async def read_run(transaction: Transaction, namespace: str, run_id: str) -> Any | None:
@@ -126,9 +174,16 @@ _TASK_RUNS = select(
 
 
 def _select_task_runs(wanted: RunFilter) -> Select[Any]:
-    statement = _TASK_RUNS.where(_t.namespace == wanted.namespace)
+    statement = _TASK_RUNS.where(_t.namespace == wanted.namespace, *made_within(_t.id, _t.created_at, wanted.made))
     if wanted.statuses:
         statement = statement.where(_t.status.in_(wanted.statuses))
+        if list(wanted.statuses) == ["failed"]:
+            # In the words of the index of those.
+            statement = statement.where(_t.status == constant("failed"))
+    if wanted.tag is not None:
+        statement = statement.where(has_tag(wanted.tag))
+    if wanted.text is not None:
+        statement = statement.where(tasks.c.name.icontains(wanted.text, autoescape=True))
     if wanted.workflow_id is not None:
         statement = statement.where(_t.workflow_id == wanted.workflow_id)
     if wanted.run_id is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, String, and_, bindparam, or_, select
+from sqlalchemy import ColumnElement, Integer, String, and_, bindparam, or_, select
 
 from rota.store.database import Transaction
 from rota.store.dialect import Id
@@ -47,14 +47,18 @@ class WorkflowFilter:
     text: str | None = None
 
 
+def has_tag(tag: str) -> ColumnElement[bool]:
+    """Whether a workflow has this tag. Tags are a JSON list of strings without quotes in them or around them."""
+    return _w.tags.cast(String).contains(f'"{tag}"', autoescape=True)
+
+
 async def list_workflows(transaction: Transaction, wanted: WorkflowFilter, page: PageRequest) -> Listing:
     """Workflows (not jobs), the newest first, each with its first schedule."""
     statement = _WITH_FIRST_SCHEDULE.where(_w.namespace == wanted.namespace, _w.kind == "workflow")
     if wanted.is_active is not None:
         statement = statement.where(_w.is_active.is_(wanted.is_active))
     if wanted.tag is not None:
-        # Tags are a JSON list of strings without quotes in them or around them.
-        statement = statement.where(_w.tags.cast(String).contains(f'"{wanted.tag}"', autoescape=True))
+        statement = statement.where(has_tag(wanted.tag))
     if wanted.text is not None:
         statement = statement.where(
             or_(

@@ -516,6 +516,15 @@ def upgrade() -> None:
         sqlite_where=sa.text("status = 'pending'"),
     )
     op.create_index("ix_workflow_runs_workflow_id_id", "workflow_runs", ["workflow_id", "id"], unique=False)
+    op.create_index("ix_workflow_runs_namespace_id", "workflow_runs", ["namespace", "id"], unique=False)
+    op.create_index(
+        "ix_workflow_runs_rare_ends",
+        "workflow_runs",
+        ["namespace", "status", "id"],
+        unique=False,
+        postgresql_where=sa.text("status IN ('cancelled', 'failed')"),
+        sqlite_where=sa.text("status IN ('cancelled', 'failed')"),
+    )
     op.create_index(
         "uq_workflow_runs_child",
         "workflow_runs",
@@ -964,6 +973,13 @@ def downgrade() -> None:
         sqlite_where=sa.text("parent_task_run_id IS NOT NULL"),
     )
     op.drop_index("ix_workflow_runs_workflow_id_id", table_name="workflow_runs")
+    op.drop_index("ix_workflow_runs_namespace_id", table_name="workflow_runs")
+    op.drop_index(
+        "ix_workflow_runs_rare_ends",
+        table_name="workflow_runs",
+        postgresql_where=sa.text("status IN ('cancelled', 'failed')"),
+        sqlite_where=sa.text("status IN ('cancelled', 'failed')"),
+    )
     op.drop_index(
         "ix_workflow_runs_waiting",
         table_name="workflow_runs",
