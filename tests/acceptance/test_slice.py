@@ -131,6 +131,7 @@ def test_runs_and_versions_on_the_command_line(start, home, rota):
     assert rota("workflow", "versions", "one", *address).stdout.splitlines()[1].startswith("2 ")
     shown = rota("workflow", "versions", "one", "--diff", "2", *address).stdout
     assert '~ task a: command: "echo {{ params.day }}" -> "false"' in shown
+    assert "no schedule" in rota("workflow", "next", "one", *address).stdout
     assert "version 3" in rota("workflow", "rollback", "one", "1", *address).stdout
     assert rota("workflow", "rollback", "one", "9", *address).returncode == 3
     assert rota("workflow", "delete", "one", "--yes", *address).returncode == 0

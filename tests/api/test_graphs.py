@@ -167,3 +167,19 @@ async def test_filters_of_lists(server: Server):
     for query in ("label=team", "label=:x", "since=2030-01-01T00:00:00", "until=x", "status=no"):
         refused = await server.call("GET", f"/workflow-runs?{query}")
         assert (refused.status, refused.json["errors"][0]["field"]) == (422, query.split("=")[0]), query
+
+
+async def test_when_a_workflow_fires_next(server: Server):
+    rules = [{"schedule_cron": "0 12 * * *", "timezone": "Europe/Riga"}, {"schedule_cron": "30 0 1 * *"}]
+    await server.define({"name": "a"}, schedules=rules)
+    await server.post("/workflows/flow/pause")
+    items = (await server.get("/workflows/flow/preview?count=40"))["items"]
+    moments = [item["at"] for item in items]
+    assert len(items) == 40
+    assert moments == sorted(moments)
+    assert {item["local"][11:16] for item in items} == {"12:00", "00:30"}
+    assert len((await server.get("/workflows/flow/preview"))["items"]) == 5
+    await server.define({"name": "a"}, name="by hand")
+    assert (await server.get("/workflows/by hand/preview"))["items"] == []
+    assert (await server.call("GET", "/workflows/flow/preview?count=0")).status == 422
+    assert (await server.call("GET", "/workflows/none/preview")).status == 404

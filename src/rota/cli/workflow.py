@@ -119,6 +119,16 @@ def backfill(client: Client, name: str, **given: Any) -> None:
     show(answer, f"{many} ticks" if given["dry_run"] else f"backfill {answer['id']} of {many} ticks has begun")
 
 
+@workflow.command("next")
+@click.argument("name")
+@click.option("--count", default=5, type=click.IntRange(1, 1000), show_default=True)
+@with_client
+def show_next(client: Client, name: str, count: int) -> None:
+    """Show when a workflow fires next, by all of its schedules."""
+    answer = client.get(f"/workflows/{name}/preview", {"count": count})
+    show(answer, lambda: write_table(answer["items"], ("at", "local", "note"), empty="it has no schedule to come"))
+
+
 @workflow.command()
 @click.argument("name")
 @click.option("--diff", "number", type=click.IntRange(1), metavar="N", help="show what version N changed")

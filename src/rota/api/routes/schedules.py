@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -26,10 +28,14 @@ from rota.api.schemas.schedules import (
 )
 from rota.domain.access import Permission
 from rota.domain.errors import NotFound
-from rota.domain.schedule_preview import preview_rule
+from rota.domain.schedule import parse_schedule
+from rota.domain.schedule_plan import PreviewFire as FireFacts
+from rota.domain.schedule_plan import preview
+from rota.domain.schedule_preview import COUNT_MOST, preview_rule
 from rota.store import schedules as rows_of
 from rota.store.reads import schedules
 from rota.store.reads.schedules import ScheduleFilter
+from rota.store.schedules import ScheduleRow
 
 router = APIRouter(tags=["schedules"], route_class=LimitedRoute)
 
@@ -52,6 +58,27 @@ async def preview_schedule(api: Context, data: PreviewBody) -> Response:
     """The next fires of a rule, with what changes of the clock do to them. Saves nothing."""
     fires = preview_rule(data, now=await api.read_time())
     return answer(Preview(items=[PreviewFire.model_validate(fire) for fire in fires]))
+
+
+@router.get("/workflows/{workflow}/preview", response_model=Preview)
+@needs(Permission.VIEW)
+async def preview_workflow(
+    api: Context, namespace: Namespace, workflow: str, count: Annotated[int, Query(ge=1, le=COUNT_MOST)] = 5
+) -> Response:
+    """The next fires of all schedules of a workflow, as if it were not paused."""
+    found = await require_workflow(api, namespace, workflow)
+    rules = await api.database.read(lambda tx: rows_of.read_schedules(tx, found.id))
+    now = await api.read_time()
+    fires = [fire for rule in rules for fire in _preview_row(rule, now, count)]
+    first = sorted(fires, key=lambda fire: fire.at)[:count]
+    return answer(Preview(items=[PreviewFire.model_validate(fire) for fire in first]))
+
+
+def _preview_row(row: ScheduleRow, now: datetime, count: int) -> Sequence[FireFacts]:
+    # What has been decided is not ahead, whatever the clock says.
+    start = max(now, row.cursor_at) + timedelta(microseconds=1)
+    spec = parse_schedule(row.spec, now=None, seed=row.id)
+    return preview(spec, seed=row.id, anchor=row.anchor_at, start=start, count=count)
 
 
 @router.get("/schedules/{schedule_id}", response_model=ListedSchedule)

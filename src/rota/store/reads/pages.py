@@ -58,7 +58,7 @@ async def read_page(
     is_counted: bool = True,
 ) -> Listing:
     """One page of `statement`, newest first by `key`, which is selected as `id`."""
-    total = await _count(transaction, statement, key.desc()) if is_counted and page.after is None else None
+    total = await _count(transaction, statement) if is_counted and page.after is None else None
     if page.after is not None:
         statement = statement.where(key < page.after)
     statement = statement.order_by(key.desc()).limit(page.limit + 1).offset(page.offset)
@@ -72,7 +72,7 @@ async def read_ordered(
     transaction: Transaction, statement: Select[Any], order: Sequence[ColumnElement[Any]], page: PageRequest
 ) -> Listing:
     """One page of `statement` in an order of its own, by offset."""
-    total = await _count(transaction, statement, order[0])
+    total = await _count(transaction, statement)
     rows = await transaction.rows(statement.order_by(*order).limit(page.limit).offset(page.offset))
     return Listing(rows, total)
 
@@ -93,9 +93,7 @@ def _bound(moment: datetime, skew: int, noise: bytes) -> str:
     return make_uuid7(max(0, min(milliseconds, 2**48 - 1)), noise * 10)
 
 
-async def _count(transaction: Transaction, statement: Select[Any], order: ColumnElement[Any]) -> int | None:
-    # In the order of the list, so that it goes along the same index.
-    ones = statement.with_only_columns(literal(1), maintain_column_froms=True).order_by(order)
-    found = ones.limit(COUNT_LIMIT + 1).subquery()
+async def _count(transaction: Transaction, statement: Select[Any]) -> int | None:
+    found = statement.with_only_columns(literal(1), maintain_column_froms=True).limit(COUNT_LIMIT + 1).subquery()
     row = await transaction.row(select(func.count()).select_from(found))
     return None if row is None or row[0] > COUNT_LIMIT else int(row[0])
