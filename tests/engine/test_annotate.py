@@ -9,7 +9,7 @@ from rota.domain.errors import InvalidInput, NotFound
 from rota.domain.ids import make_uuid7
 from rota.engine.annotate import Annotation
 from rota.engine.submit import RunRequest
-from rota.store.tables import run_labels
+from rota.store.tables_links import run_labels
 from tests.engine.stage import Stage, task
 
 UNKNOWN = make_uuid7(1_700_000_000_000, b"0123456789")

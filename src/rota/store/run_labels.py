@@ -10,7 +10,8 @@ from sqlalchemy import String, Text, bindparam, delete, insert, select, update
 from rota.store.database import Transaction
 from rota.store.dialect import Id, Json, batch
 from rota.store.encoding import encode_rows
-from rota.store.tables import run_labels, workflow_runs
+from rota.store.tables import workflow_runs
+from rota.store.tables_links import run_labels
 
 _r = workflow_runs.c
 _run = bindparam("run", type_=Id())

@@ -222,17 +222,6 @@ workflow_runs = Table(
     **HOT,
 )
 
-run_labels = Table(
-    "run_labels",
-    metadata,
-    Column("run_id", Id, cascade("workflow_runs.id"), nullable=False),
-    Column("namespace", String(200), nullable=False),
-    Column("key", String(63), nullable=False),
-    Column("value", String(200), nullable=False),
-    PrimaryKeyConstraint("run_id", "key"),
-    Index("ix_run_labels_key_value", "namespace", "key", "value", "run_id"),
-)
-
 lanes = Table(
     "lanes",
     metadata,

@@ -1,4 +1,4 @@
-"""The table of what workflows have to do with one another."""
+"""The tables of what workflows have to do with one another, and of what runs are found by."""
 
 from __future__ import annotations
 
@@ -23,4 +23,16 @@ workflow_links = Table(
     PrimaryKeyConstraint("workflow_id", "kind", "position"),
     CheckConstraint("kind IN ('call', 'end')", name="kind"),
     Index("ix_workflow_links_listeners", "namespace", "name", **only("kind = 'end'")),
+)
+
+# What people write on runs; `workflow_runs.labels` has the same, for reading.
+run_labels = Table(
+    "run_labels",
+    metadata,
+    Column("run_id", Id, cascade("workflow_runs.id"), nullable=False),
+    Column("namespace", String(200), nullable=False),
+    Column("key", String(63), nullable=False),
+    Column("value", String(200), nullable=False),
+    PrimaryKeyConstraint("run_id", "key"),
+    Index("ix_run_labels_key_value", "namespace", "key", "value", "run_id"),
 )

@@ -13,16 +13,8 @@ from rota.store.dialect import Id, batch, constant
 from rota.store.encoding import encode_rows
 from rota.store.reads.pages import ALWAYS, Listing, PageRequest, TimeRange, made_within, read_page
 from rota.store.reads.workflows import has_tag
-from rota.store.tables import (
-    attempts,
-    run_labels,
-    state_history,
-    task_runs,
-    tasks,
-    workflow_runs,
-    workflow_versions,
-    workflows,
-)
+from rota.store.tables import attempts, state_history, task_runs, tasks, workflow_runs, workflow_versions, workflows
+from rota.store.tables_links import run_labels
 
 _w = workflows.c
 _r = workflow_runs.c
