@@ -63,7 +63,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
         await verb(items[0].run_id)
     stage.clock.advance(6)
     await engine.release_due()
-    await _intervene(stage, workflow_id)
+    await _intervene(stage, workflow_id, is_analyzed=turn != 2)
     await _lose_and_leave(stage, worker)
     await _pass_gates(stage)
     await _branch(stage)
@@ -105,7 +105,7 @@ async def _overlap(stage: Stage) -> None:
     assert await stage.engine.review()
 
 
-async def _intervene(stage: Stage, workflow_id: str) -> None:
+async def _intervene(stage: Stage, workflow_id: str, *, is_analyzed: bool) -> None:
     """What people do to runs, and how they look at them."""
     engine = stage.engine
     spec = [task("a", queue="people"), task("b", "a", queue="people"), task("c", "b", queue="people")]
@@ -120,6 +120,13 @@ async def _intervene(stage: Stage, workflow_id: str) -> None:
     await engine.mark_task_run(await stage.task_run_id(run_id, "b"), Mark("skipped"))
     await engine.rerun_run(run_id, Rerun("tasks", ("a",)))
     await engine.retry_or_rerun(run_id, Rerun("whole", version=1))
+    if is_analyzed:
+        await _look(stage, workflow_id, run_id)
+    await stage.work(worker)
+
+
+async def _look(stage: Stage, workflow_id: str, run_id: str) -> None:
+    """Lists and graphs. They are put together for each request, and planned by what is known of the tables."""
     made = TimeRange(stage.clock.now, stage.clock.now)
     labels = [("team", "ops"), ("env", "dev")]
     for wanted in (
@@ -141,7 +148,6 @@ async def _intervene(stage: Stage, workflow_id: str) -> None:
     await stage.database.read(partial(graphs.count_items, run_id=run_id))
     version_id = (await stage.run_row(run_id)).version_id
     await stage.database.read(partial(graphs.read_task_names, version_id=version_id))
-    await stage.work(worker)
 
 
 async def _lose_and_leave(stage: Stage, worker: WorkerIdentity) -> None:
