@@ -227,3 +227,18 @@ async def test_a_large_run_is_taken_over(stage: Stage):
     assert (report.queued, report.waiting) == (1, 0)
     assert (await stage.run_row(report.run_id)).remaining == 1
     assert await stage.work(await stage.register()) == ["end"]
+
+
+async def test_the_failed_items_of_a_mapped_task_stay_in_their_run(stage: Stage):
+    run_id = await stage.start(task("each", map_over=[1, 2, 3]), task("end", "each"))
+    worker = await stage.register()
+    first, *others = await stage.claim(worker)
+    await stage.finish(worker, [first], "failed")
+    await stage.finish(worker, others)
+    report = await stage.engine.retry_or_rerun(run_id, Rerun("tasks", ("each",)))
+    assert (report.run_id, report.is_new) == (run_id, False)
+    assert await stage.work(worker) == ["each", "end"]
+    assert await stage.run_status(run_id) == "success"
+    report = await _again(stage, run_id, "end")
+    assert await stage.work(worker) == ["end"]
+    assert await stage.run_status(report.run_id) == "success"

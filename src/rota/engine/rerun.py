@@ -71,7 +71,9 @@ def _can_stay(run: Any, named: Sequence[RunTask] | None) -> bool:
     if named is None:
         # A run that is cancelled stays cancelled.
         return bool(run.status != "cancelled")
-    return run.status in ("failed", "running") and all(row.status == TaskState.FAILED for row in named)
+    # Of a mapped task the items that failed are tried again.
+    tasks = [row for row in named if row.map_index < 0]
+    return run.status in ("failed", "running") and all(row.status == TaskState.FAILED for row in tasks)
 
 
 async def rerun_run(core: Core, transaction: Transaction, run_id: str, wanted: Rerun) -> RerunReport:
