@@ -112,7 +112,7 @@ class Server(Process):
         given = {"ROTA_DATABASE_URL": database_url, "ROTA_LEASE": "3s", **environment}
         port = () if "--port" in arguments else ("--port", "0")
         super().__init__(home, command, *port, *arguments, **given)
-        self.url = self.wait_for_line(r"listens on (http://\S+)").group(1)
+        self.url = self.wait_for_line(r"listens on (https?://\S+)").group(1)
         self.port = self.url.rpartition(":")[2]
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:

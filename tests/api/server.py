@@ -27,6 +27,7 @@ from rota.domain.api_key import NewKey
 from rota.domain.work import Assignment, Finished, Registration, WorkerIdentity
 from rota.engine.core import EngineOptions
 from rota.engine.engine import Engine
+from rota.engine.vault import Vault
 from rota.events.hub import Hub
 from rota.store.database import Database, DatabaseOptions
 
@@ -131,7 +132,7 @@ class Server:
     async def make_key(self, name: str, role: str = "viewer", **fields: Any) -> dict[str, Any]:
         """A new key, as the header that shows it."""
         wanted = NewKey(name, Role(role), **fields)
-        created = await self.engine.create_key(wanted, created_by="test")
+        created = await self.engine.custody.create_key(wanted, created_by="test")
         # As on any node, what is remembered of keys is short-lived; here it ends now.
         self.app.state.api.access.keys.forget()
         return {"authorization": f"Bearer {created.key}"}
@@ -204,12 +205,15 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def open_server(
-    database_url: str, options: ApiOptions | None = None, engine_options: EngineOptions | None = None
+    database_url: str,
+    options: ApiOptions | None = None,
+    engine_options: EngineOptions | None = None,
+    vault: Vault | None = None,
 ) -> AsyncIterator[Server]:
     """A server on this database."""
     database = Database(DatabaseOptions(database_url))
     await database.open()
-    engine = Engine(database, engine_options)
+    engine = Engine(database, engine_options, vault=vault)
     hub = Hub(database)
     app = make_api(engine, database, options, hub)
     relaying = asyncio.create_task(hub.run())

@@ -201,7 +201,7 @@ async def test_a_key_that_is_revoked_ends_its_streams(database_url: str):
             listen(server, "/events", **viewer) as stream,
         ):
             await stream.read()
-            await server.engine.revoke_key("viewer")
+            await server.engine.custody.revoke_key("viewer")
             server.app.state.api.access.keys.forget()
             message = await socket.receive(timeout=10)
             assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)

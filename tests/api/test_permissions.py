@@ -43,7 +43,7 @@ def test_every_route_says_what_it_needs():
 
 def test_only_reading_is_for_viewers():
     """A call that changes something takes more than the role viewer; the few that only compute are named here."""
-    computing = {"validate_workflow", "preview_schedule"}
+    computing = {"sign_in", "validate_workflow", "preview_schedule"}
     for part in app.PARTS:
         for route in part.router.routes:
             assert isinstance(route, APIRoute | SocketRoute)

@@ -32,7 +32,7 @@ CLOCK_OWNERS = {"datetime", "date", "time"}
 
 DIALECT_WORDS = ("sqlite", "postgresql", "asyncpg", "aiosqlite")
 # Where a dialect may be named: the one module that knows them, and where a URL is chosen or explained.
-DIALECT_OWNERS = {"rota.store.dialect", "rota.settings", "rota.app"}
+DIALECT_OWNERS = {"rota.store.dialect", "rota.settings", "rota.settings.addresses", "rota.app"}
 
 
 def _domain() -> list[Module]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rota.settings import normalize_database_url
+from rota.settings.addresses import normalize_database_url
 from rota.store import migrate
 from tests.failover.fleet import Fleet
 from tests.failover.load import Load

@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy import text
 
 from rota.domain.errors import Unavailable
-from rota.settings import normalize_database_url
+from rota.settings.addresses import normalize_database_url
 from rota.store import migrate
 from rota.store.database import Database, DatabaseOptions, Transaction
 from tests.servers.postgres import SUPERUSER, Address, free_port

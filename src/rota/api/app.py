@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from rota import __version__
 from rota.api.access import Access
+from rota.api.audit import AuditLog
 from rota.api.context import Api
 from rota.api.dispatch import Dispatcher
 from rota.api.errors import PROBLEM_JSON, install_handlers
@@ -23,6 +24,7 @@ from rota.api.protocol.openapi import COMPONENTS
 from rota.api.requests import LimitedRoute
 from rota.api.routes import (
     approvals,
+    audit,
     backfills,
     cluster,
     dags,
@@ -35,7 +37,9 @@ from rota.api.routes import (
     pools,
     runs,
     schedules,
+    secrets,
     service,
+    sessions,
     task_runs,
     tasks,
     versions,
@@ -51,7 +55,7 @@ PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
 PARTS = (
     *(protocol, single, workflows, versions, tasks, schedules, backfills, graphs, runs, task_runs, approvals, jobs),
-    *(workers, pools, keys, cluster, dags, history, events, service),
+    *(workers, pools, keys, secrets, sessions, audit, cluster, dags, history, events, service),
 )
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."
 
@@ -94,7 +98,7 @@ def make_api(
         generate_unique_id_function=_name_operation,
     )
     access = Access(options.access, database)
-    app.state.api = Api(engine, database, options, Identities(database), Polls(), access, feed)
+    app.state.api = Api(engine, database, options, Identities(database), Polls(), access, AuditLog(database), feed)
     install_handlers(app)
     router = _collect_routes()
     app.state.routes = [require_need(route) for part in (*PARTS, pages) for route in part.router.routes]

@@ -10,6 +10,7 @@ from fastapi import Depends, Query
 from starlette.requests import HTTPConnection, Request
 
 from rota.api.access import Access, get_caller, require_namespace
+from rota.api.audit import AuditLog
 from rota.api.identities import Identities
 from rota.api.live import Feed
 from rota.api.options import ApiOptions
@@ -32,6 +33,7 @@ class Api:
     identities: Identities
     polls: Polls
     access: Access
+    audit: AuditLog
     feed: Feed | None = None
 
     async def read_time(self) -> datetime:

@@ -7,7 +7,16 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from rota.domain.access import Principal
 from rota.observability.outcomes import Outcomes
+
+
+class Issuer(Protocol):
+    """Somebody else who says who callers are."""
+
+    async def find(self, token: str) -> Principal | None:
+        """Whose token this is, if it is one and good. Raises Forbidden for one that is good and allows nothing."""
+        ...
 
 
 class NodeView(Protocol):
@@ -31,6 +40,10 @@ class AccessOptions:
     token: str = field(default="", repr=False)
     # What was found out about a key is taken to be true for so long: a revoked key is of no use after that.
     remember_seconds: float = 5.0
+    # Requests a second of one key, and of one address; 0: no limit. Workers are not limited.
+    rate_limit: float = 0.0
+    # Who vouches for tokens that are none of our keys.
+    issuer: Issuer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from rota.api.access import SAFE_METHODS
+from rota.api.audit import CHANGING, describe_change
 from rota.api.context import get_api
 from rota.api.permissions import find_need
 from rota.domain.errors import FieldError, InvalidInput, TooLarge
@@ -77,11 +80,16 @@ class LimitedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        is_changing = self.need.permission in CHANGING
 
         async def handle_limited(request: Request) -> Response:
-            await get_api(request).access.admit(request, self.need)
+            api = get_api(request)
+            await api.access.admit(request, self.need)
             _refuse_nul(request)
-            return await handle(LimitedRequest(request, self.find_limit(request)))
+            response = await handle(LimitedRequest(request, self.find_limit(request)))
+            if is_changing and request.method not in SAFE_METHODS and response.status_code < HTTPStatus.BAD_REQUEST:
+                await api.audit.note(describe_change(request, response, self.name))
+            return response
 
         return handle_limited
 

@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from rota.app.connections import StreamingHttp, StreamingWebSocket
-from rota.domain.errors import Unavailable
+from rota.domain.errors import FieldError, InvalidInput, Unavailable
 
 BACKLOG = 2048
 # Long polls and streams end with the server; who waits on them asks again elsewhere.
@@ -21,10 +24,31 @@ SHUTDOWN_SECONDS = 2
 MOST_MESSAGE_BYTES = 65_536
 
 
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What HTTPS takes."""
+
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raises InvalidInput for files that cannot be used."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            reason = error.strerror or str(error)
+            raise InvalidInput.of(
+                [FieldError("tls_cert", f"{self.certificate} and {self.key} cannot be used: {reason}")]
+            ) from error
+
+
 class HttpServer:
     """Serves an application on a socket that is bound at once, so that a port in use is known before anything else."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: TlsFiles | None = None) -> None:
+        if tls is not None:
+            tls.check()
+        self._tls = tls
         self._socket = _bind(host, port)
         self._server: _Server | None = None
 
@@ -34,7 +58,8 @@ class HttpServer:
         host, port = self._socket.getsockname()[:2]
         if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
             host = "127.0.0.1"
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     @property
     def protocol(self) -> int:
@@ -53,6 +78,8 @@ class HttpServer:
             ws_max_size=MOST_MESSAGE_BYTES,
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            ssl_certfile=None if self._tls is None else self._tls.certificate,
+            ssl_keyfile=None if self._tls is None else self._tls.key,
         )
         self._server = _Server(config, listening)
         await self._server.serve(sockets=[self._socket])

@@ -7,15 +7,11 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from rota.api.options import AccessOptions
-from rota.domain.access import EVERY_NAMESPACE
-from rota.domain.errors import FieldError, InvalidInput, Unavailable
+from rota.domain.errors import Unavailable
 from rota.engine.core import EngineOptions
 from rota.observability.health import HealthServer
 from rota.scheduler.service import SchedulerOptions
-from rota.settings import Settings, is_loopback
-from rota.store import api_keys
-from rota.store.database import Database
+from rota.settings import Settings
 from rota.worker.options import WorkerOptions
 
 log = structlog.get_logger(__name__)
@@ -50,31 +46,15 @@ def worker_options(settings: Settings) -> WorkerOptions:
 
 def engine_options(settings: Settings) -> EngineOptions:
     """Two heartbeats may get lost before a lease ends."""
-    return EngineOptions(lease_seconds=settings.lease_seconds, heartbeat_interval_seconds=settings.lease_seconds / 3)
+    return EngineOptions(
+        lease_seconds=settings.lease_seconds,
+        heartbeat_interval_seconds=settings.lease_seconds / 3,
+        audit_retention_seconds=settings.audit_retention_seconds,
+    )
 
 
 def scheduler_options(settings: Settings) -> SchedulerOptions:
     return SchedulerOptions(settings.slot_gap_seconds, settings.retention_seconds, settings.http_allow)
-
-
-def access_options(settings: Settings) -> AccessOptions:
-    return AccessOptions(is_open=is_loopback(settings.host), token=settings.token)
-
-
-async def check_exposure(settings: Settings, database: Database) -> None:
-    """Refuses to let a whole network command this machine."""
-    if is_loopback(settings.host) or settings.token:
-        return
-    admins = await database.read(api_keys.read_admins)
-    if any(admin.is_usable and EVERY_NAMESPACE in admin.namespaces for admin in admins):
-        return
-    reason = (
-        f"{settings.host} can be reached from other machines, and whoever reaches it could run commands here. Make a "
-        "key first: `rota key create NAME --role admin --local`, which takes the same --data-dir or --database-url; or "
-        "set ROTA_TOKEN to a long random text (`openssl rand -hex 32` makes one), for workers and the command line, "
-        "too; or listen on 127.0.0.1"
-    )
-    raise InvalidInput.of([FieldError("--host", reason)])
 
 
 @contextlib.asynccontextmanager

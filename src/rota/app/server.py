@@ -14,23 +14,24 @@ from starlette.types import ASGIApp
 
 from rota.api.app import close_polls, make_api
 from rota.api.options import ApiOptions
+from rota.app.access import access_options, check_exposure, find_tls_files
 from rota.app.discovery import find_discovery
 from rota.app.events import deliver_events, relay_events
 from rota.app.files import hold_file, prepare_database
 from rota.app.http_server import HttpServer
 from rota.app.options import (
     SCHEDULER_METRICS_PORT,
-    access_options,
-    check_exposure,
     engine_options,
     scheduler_options,
     show_health,
     worker_options,
 )
+from rota.app.secret_keys import open_vault
 from rota.cluster.join import Introduction, introduce
 from rota.cluster.member import Member, MemberOptions
 from rota.domain.errors import Unavailable
 from rota.engine.engine import Engine
+from rota.engine.vault import Vault
 from rota.events.hub import Hub
 from rota.observability.health import HealthServer
 from rota.observability.memory import read_memory
@@ -72,6 +73,7 @@ class Rota:
         self._settings = settings
         self._parts = parts
         self._metrics = Metrics()
+        self._vault = Vault()
         self._stopping = asyncio.Event()
         self._workers: list[Worker] = []
         self._api: FastAPI | None = None
@@ -83,7 +85,7 @@ class Rota:
         with contextlib.ExitStack() as stack:
             server = None
             if self._parts.has_api:
-                server = HttpServer(self._settings.host, self._settings.port)
+                server = HttpServer(self._settings.host, self._settings.port, find_tls_files(self._settings))
                 stack.callback(server.close)
             stack.enter_context(hold_file(find_database_file(url)))
             prepare_database(url, migrates=self._parts.migrates)
@@ -91,6 +93,7 @@ class Rota:
                 if self._parts.has_api:
                     await check_exposure(self._settings, database)
                 started = Started(server.url if server else "", hide_password(url), self._parts.worker_count)
+                self._vault = open_vault(self._settings, url)
                 await self._run_parts(database, server, lambda: on_started(started))
 
     def stop(self) -> None:
@@ -100,7 +103,7 @@ class Rota:
         self._stopping.set()
 
     async def _run_parts(self, database: Database, server: HttpServer | None, on_started: Callable[[], None]) -> None:
-        engine = Engine(database, engine_options(self._settings), metrics=self._metrics)
+        engine = Engine(database, engine_options(self._settings), metrics=self._metrics, vault=self._vault)
         listening = asyncio.Event()
         self._member = self._make_member(database, server)
         await self._join(self._member, server.url if server else "")

@@ -55,7 +55,7 @@ def create(
     """Make a key, and show it: this once."""
     wanted = NewKey(name, Role(role), namespaces or (EVERY_NAMESPACE,), _read_life(expires))
     if client is None:
-        created = asyncio.run(keys.create_key(settings, wanted, created_by="command line"))
+        created = asyncio.run(keys.create_key(settings, wanted))
         answer = {"id": created.id, "name": name, "role": role, "key": created.key}
     else:
         body = {"name": name, "role": role, "namespaces": wanted.namespaces}

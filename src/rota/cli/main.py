@@ -52,6 +52,7 @@ COMMANDS = (
     Entry("cron", "rota.cli.cron:cron", "Show when a cron expression fires."),
     Entry("key", "rota.cli.key:key", "Create, list and revoke API keys."),
     Entry("cluster", "rota.cli.cluster:cluster", "Show the nodes of a cluster and who leads."),
+    Entry("secret", "rota.cli.secret:secret", "Put, list, delete and re-encrypt secrets."),
     Entry("db", "rota.cli.database:database", "Upgrade, downgrade and check the database."),
     Entry("doctor", "rota.cli.doctor:doctor", "Check settings, database and server."),
     Entry("version", "rota.cli.doctor:version", "Print the version."),

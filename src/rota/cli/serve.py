@@ -14,8 +14,8 @@ from rota.cli.options import DISCOVERY_SETTINGS, with_settings
 from rota.observability.log import bind_process, configure_logging
 from rota.settings import Settings
 
-PROCESS_SETTINGS = ("data_dir", "database_url", "log_level", "log_format")
-API_SETTINGS = ("host", "port", *PROCESS_SETTINGS)
+PROCESS_SETTINGS = ("data_dir", "database_url", "secret_key_file", "log_level", "log_format")
+API_SETTINGS = ("host", "port", "tls_cert", "tls_key", "rate_limit", *PROCESS_SETTINGS)
 SCHEDULER_SETTINGS = ("workflows", "slot_gap", "retention", "lease", "redis_url", "event_webhooks")
 CLUSTER_SETTINGS = ("node_id", "join", *DISCOVERY_SETTINGS)
 WORKER_SETTINGS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 EVERY_NAMESPACE = "*"
@@ -61,6 +62,8 @@ class Principal:
     kind: str = "local"
     # Of the key that was shown.
     key_hash: str | None = field(default=None, repr=False)
+    # When what was shown ends by itself, where that is known.
+    expires_at: datetime | None = None
 
     def may(self, permission: Permission) -> bool:
         return permission in GRANTS[self.role]

@@ -20,6 +20,7 @@ from rota.engine.expressions import Expression, compile_expression, compile_mapp
 from rota.engine.follow_up import FollowUp
 from rota.engine.params import Declaration, declare
 from rota.engine.templates import KEY_FIELD, TaskTemplate, compile_fields, compile_task
+from rota.engine.vault import Vault
 from rota.engine.watch import Watch
 from rota.store import definitions, lanes, workers, workflow_runs
 from rota.store.database import Database, Transaction
@@ -43,6 +44,7 @@ class EngineOptions:
     # After a worker's connection broke: how long its leases still last.
     suspect_seconds: float = 3.0
     max_output_bytes: int = 1_000_000
+    audit_retention_seconds: float = 366 * 86_400.0
     # Lanes looked at by one claim.
     lane_limit: int = 2_000
 
@@ -226,6 +228,7 @@ class Core:
     database: Database
     options: EngineOptions = field(default_factory=EngineOptions)
     watch: Watch | None = None
+    vault: Vault = field(default_factory=Vault)
     tasks: Memory[str, TaskDefinition] = field(default_factory=lambda: Memory(50_000))
     versions: Memory[str, VersionDefinition] = field(default_factory=lambda: Memory(20_000))
     # By the task id of the branch.

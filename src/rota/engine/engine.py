@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
-from rota.domain.api_key import NewKey
 from rota.domain.errors import Conflict, NotFound, RotaError
 from rota.domain.spec import WorkflowSpec
 from rota.domain.work import (
@@ -35,7 +34,6 @@ from rota.engine import (
     follow,
     held,
     jobs,
-    keys,
     mark,
     prune,
     queueing,
@@ -50,11 +48,11 @@ from rota.engine.approve import Decision
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
 from rota.engine.core import Core, EngineOptions
+from rota.engine.custody import Custody
 from rota.engine.define import Defined
 from rota.engine.explain import Explanation
 from rota.engine.gather import Gatherer
 from rota.engine.jobs import CreatedJob
-from rota.engine.keys import CreatedKey
 from rota.engine.kinds import DUE_HANDLERS, STARTERS
 from rota.engine.mark import Mark
 from rota.engine.polls import Polls
@@ -62,6 +60,7 @@ from rota.engine.rerun import Rerun, RerunReport
 from rota.engine.retry import RetryReport
 from rota.engine.submit import RunRequest, SubmittedRun
 from rota.engine.time_verbs import TimeVerbs
+from rota.engine.vault import Vault
 from rota.engine.watch import Watch
 from rota.engine.worker_calls import WorkerAnswer, WorkerCall, answer_calls
 from rota.observability.metrics import Metrics
@@ -82,13 +81,19 @@ class Engine(TimeVerbs):
     """Everything that changes state. Safe to use from any number of processes on one database."""
 
     def __init__(
-        self, database: Database, options: EngineOptions | None = None, *, metrics: Metrics | None = None
+        self,
+        database: Database,
+        options: EngineOptions | None = None,
+        *,
+        metrics: Metrics | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.database = database
         self._metrics = metrics
-        self._core = Core(database, options or EngineOptions(), Watch(metrics) if metrics else None)
+        self._core = Core(database, options or EngineOptions(), Watch(metrics) if metrics else None, vault or Vault())
         self._core.starters, self._core.due_handlers = STARTERS, DUE_HANDLERS
         self.polls = Polls(self._core)
+        self.custody = Custody(database, self._core)
         self._core.follow_up.work = self.follow
         lanes = 1 if database.is_sqlite else 2
         self._worker_calls: Gatherer[WorkerCall, WorkerAnswer] = Gatherer(
@@ -99,7 +104,8 @@ class Engine(TimeVerbs):
 
     def fenced(self, fence: Fence) -> Engine:
         """An engine for duties that only one node may do: `fence` begins each of its transactions."""
-        return Engine(self.database.fenced(fence), self._core.options, metrics=self._metrics)
+        core = self._core
+        return Engine(self.database.fenced(fence), core.options, metrics=self._metrics, vault=core.vault)
 
     async def close(self) -> None:
         """Begins nothing more by itself. The database may be closed then."""
@@ -189,14 +195,6 @@ class Engine(TimeVerbs):
     async def explain_schedule(self, schedule_id: str) -> Explanation:
         """Why a schedule does not fire."""
         return await self.database.read(lambda tx: explain.explain_schedule(self._core, tx, schedule_id))
-
-    async def create_key(self, wanted: NewKey, *, created_by: str) -> CreatedKey:
-        """Makes an API key."""
-        return await self.database.transact(lambda tx: keys.create_key(self._core, tx, wanted, created_by))
-
-    async def revoke_key(self, reference: str) -> str:
-        """Ends an API key, unless nobody could make another one then."""
-        return await self.database.transact(lambda tx: keys.revoke_key(self._core, tx, reference, keeps_admin=True))
 
     # --- the work source of workers ---------------------------------------------------------------------------
 

@@ -48,8 +48,8 @@ async def create_key(core: Core, transaction: Transaction, wanted: NewKey, creat
     return CreatedKey(key_id, key)
 
 
-async def revoke_key(_core: Core, transaction: Transaction, reference: str, *, keeps_admin: bool) -> str:
-    """Ends a key, named by its id or name; its id. The last one that can make others may be kept."""
+async def revoke_key(_core: Core, transaction: Transaction, reference: str) -> str:
+    """Ends a key, named by its id or name; its id. The last one that can make others is kept."""
     row = await api_keys.read_key(transaction, reference)
     if row is None:
         raise NotFound(f"there is no API key {reference[:200]}")
@@ -57,7 +57,7 @@ async def revoke_key(_core: Core, transaction: Transaction, reference: str, *, k
         raise Conflict(f"API key {row.name} is revoked already")
     admins = await api_keys.read_admins(transaction, locks=True)
     usable = [admin.id for admin in admins if admin.is_usable and EVERY_NAMESPACE in admin.namespaces]
-    if keeps_admin and usable == [row.id]:
+    if usable == [row.id]:
         raise Conflict(
             f"API key {row.name} is the last admin key for every namespace: make another one before you revoke it"
         )

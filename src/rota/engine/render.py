@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rota.domain.states import TaskState
 from rota.domain.work import Assignment, ErrorType
 from rota.engine.core import Core, TaskDefinition
 from rota.engine.params import describe_run
+from rota.engine.secrets import SecretPlace, choose_secrets, list_masks, mask, read_secrets
 from rota.engine.templates import EVALUATION_ERRORS
+from rota.engine.vault import CannotOpen
 from rota.store import maps, outputs
 from rota.store.claims import Claimed
 from rota.store.database import Transaction
@@ -17,7 +19,7 @@ from rota.store.gates import ReadyRow
 from rota.store.outcomes import Outcome
 from rota.store.workflow_runs import RunFacts
 
-Outputs = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Secrets = Mapping[SecretPlace, str | CannotOpen]
 
 
 async def make_assignments(
@@ -36,26 +38,31 @@ async def make_assignments(
     known = await outputs.read_outputs(transaction, sorted(wanted)) if wanted else {}
     mapped = [row.id for row in templated if row.map_index >= 0]
     items = await maps.read_values(transaction, mapped) if mapped else {}
+    hidden = await _read_secrets(core, transaction, tasks.values())
     assignments: list[Assignment] = []
     refused: list[Outcome] = []
     for row in claimed:
         task = tasks[row.task_id]
-        try:
-            document = _render(row, task, facts, known, items)
-        except EVALUATION_ERRORS as error:
-            refused.append(_refuse(row, incarnation, error))
+        if task.template is None:
+            assignments.append(_make_assignment(row, task, task.document, core.options.lease_seconds))
             continue
-        assignments.append(_make_assignment(row, task, document, core.options.lease_seconds))
+        masks: tuple[str, ...] = ()
+        try:
+            chosen = choose_secrets(task.namespace, task.template.secrets, hidden)
+            masks = list_masks(chosen.values())
+            values = make_values(row, task, facts[row.run_id], known.get(row.run_id, {}), items.get(row.id))
+            document = task.template.render(task.document, values | {"secrets": chosen})
+        except EVALUATION_ERRORS as error:
+            refused.append(_refuse(row, incarnation, mask(str(error), masks)))
+            continue
+        assignments.append(_make_assignment(row, task, document, core.options.lease_seconds, masks))
     return assignments, refused
 
 
-def _render(
-    row: Claimed, task: TaskDefinition, facts: Mapping[str, RunFacts], known: Outputs, items: Mapping[str, Any]
-) -> dict[str, Any]:
-    if task.template is None:
-        return task.document
-    values = make_values(row, task, facts[row.run_id], known.get(row.run_id, {}), items.get(row.id))
-    return task.template.render(task.document, values)
+async def _read_secrets(core: Core, transaction: Transaction, tasks: Iterable[TaskDefinition]) -> Secrets:
+    """The secrets that these tasks name. Nothing is remembered: a value that was put is the one that counts."""
+    places = {(task.namespace, name) for task in tasks if task.template is not None for name in task.template.secrets}
+    return await read_secrets(core, transaction, places) if places else {}
 
 
 def make_values(
@@ -73,7 +80,7 @@ def make_values(
     }
 
 
-def _refuse(row: Claimed, incarnation: str, error: Exception) -> Outcome:
+def _refuse(row: Claimed, incarnation: str, error: str) -> Outcome:
     return Outcome(
         row.id,
         row.attempt,
@@ -86,7 +93,11 @@ def _refuse(row: Claimed, incarnation: str, error: Exception) -> Outcome:
 
 
 def _make_assignment(
-    row: Claimed, task: TaskDefinition, document: Mapping[str, Any], lease_seconds: float
+    row: Claimed,
+    task: TaskDefinition,
+    document: Mapping[str, Any],
+    lease_seconds: float,
+    masks: tuple[str, ...] = (),
 ) -> Assignment:
     return Assignment(
         task_run_id=row.id,
@@ -102,4 +113,5 @@ def _make_assignment(
         logical_date=row.logical_date.isoformat(),
         map_index=row.map_index,
         try_number=row.failure_count + 1,
+        secrets=masks,
     )

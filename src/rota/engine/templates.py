@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, Undefined, nodes
@@ -16,6 +16,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rota.domain.errors import FieldError
+from rota.domain.spec import ACTION_FIELDS, WORKER_KINDS
 from rota.domain.spec_read import has_template
 from rota.store.encoding import encode_json
 
@@ -95,15 +96,24 @@ class Expression:
     evaluate: Callable[..., Any]
 
 
+@dataclass(slots=True)
+class _Named:
+    """What templates name."""
+
+    upstreams: set[str] = field(default_factory=set)
+    secrets: set[str] = field(default_factory=set)
+
+
 Compiled = Expression | Template | list[Any] | dict[str, Any] | Any
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTemplate:
-    """The templates of one task, and the tasks whose outputs they name."""
+    """The templates of one task, and what they name: tasks, for their outputs, and secrets."""
 
     fields: Mapping[str, Compiled]
     upstreams: frozenset[str]
+    secrets: frozenset[str] = frozenset()
 
     def render(self, document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """The document with every template rendered. Raises TemplateError."""
@@ -120,21 +130,21 @@ def compile_fields(document: Mapping[str, Any], names: Iterable[str]) -> TaskTem
     found = {name: document[name] for name in names if name in document and has_template(document[name])}
     if not found:
         return None
-    upstreams: set[str] = set()
-    compiled = {name: _compile(value, _choose(name, value), upstreams) for name, value in found.items()}
-    return TaskTemplate(compiled, frozenset(upstreams))
+    named = _Named()
+    compiled = {name: _compile(value, _choose(name, value), named) for name, value in found.items()}
+    return TaskTemplate(compiled, frozenset(named.upstreams), frozenset(named.secrets))
 
 
 def compile_value(value: Any) -> Compiled:
     """The templates anywhere in a value, which keeps its types. Raises one of COMPILE_ERRORS."""
-    return _compile(value, TYPED, set())
+    return _compile(value, TYPED, _Named())
 
 
 def compile_values(value: Any) -> tuple[Callable[..., Any], frozenset[str]]:
     """What renders the templates anywhere in this, each to a value with its type, and the tasks that they name."""
-    upstreams: set[str] = set()
-    compiled = _compile(value, TYPED, upstreams)
-    return lambda **values: render_value(compiled, values), frozenset(upstreams)
+    named = _Named()
+    compiled = _compile(value, TYPED, named)
+    return lambda **values: render_value(compiled, values), frozenset(named.upstreams)
 
 
 def _choose(field: str, value: Any) -> _Environment:
@@ -149,7 +159,19 @@ def check_task(document: Mapping[str, Any], path: str, upstreams: Set[str]) -> l
         template = compile_fields(document, (*RENDERED_FIELDS, KEY_FIELD))
     except COMPILE_ERRORS as error:
         return [FieldError(path, f"the template {explain_refusal(error)}")]
-    return refuse_strangers(template.upstreams, path, upstreams) if template else []
+    if template is None:
+        return []
+    faults = refuse_strangers(template.upstreams, path, upstreams)
+    if template.secrets and _keeps_secrets(document):
+        faults.append(FieldError(path, "a secret is only for what a worker executes: here it would be kept, and seen"))
+    return faults
+
+
+def _keeps_secrets(document: Mapping[str, Any]) -> bool:
+    """Whether the engine itself makes something of secrets, which is no secret then."""
+    key = compile_fields(document, (KEY_FIELD,))
+    is_for_workers = any(kind in WORKER_KINDS for name, kind in ACTION_FIELDS.items() if name in document)
+    return not is_for_workers or bool(key and key.secrets)
 
 
 def explain_refusal(error: Exception) -> str:
@@ -169,16 +191,17 @@ def refuse_strangers(named: Set[str], path: str, upstreams: Set[str]) -> list[Fi
     ]
 
 
-def _compile(value: Any, environment: _Environment, upstreams: set[str]) -> Compiled:
+def _compile(value: Any, environment: _Environment, named: _Named) -> Compiled:
     if isinstance(value, Mapping):
-        return {key: _compile(item, environment, upstreams) for key, item in value.items()}
+        return {key: _compile(item, environment, named) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_compile(item, environment, upstreams) for item in value]
+        return [_compile(item, environment, named) for item in value]
     if not isinstance(value, str) or not has_template(value):
         return value
     tree = environment.parse(value)
     _refuse_statements(tree.body)
-    upstreams |= find_upstreams(tree)
+    named.upstreams |= find_upstreams(tree)
+    named.secrets |= _find_secrets(tree)
     if environment is TYPED and is_one_expression(tree):
         return Expression(environment.compile_expression(value.strip()[2:-2].strip(" -+"), undefined_to_none=False))
     return environment.from_string(tree)
@@ -201,13 +224,26 @@ def _refuse_statements(body: Iterable[nodes.Node]) -> None:
 
 def find_upstreams(tree: nodes.Template) -> set[str]:
     """The names after `tasks.`, or in `tasks["…"]`."""
-    by_attribute = {node.attr for node in tree.find_all(nodes.Getattr) if _is_tasks(node.node)}
-    items = [node.arg for node in tree.find_all(nodes.Getitem) if _is_tasks(node.node)]
-    return by_attribute | {str(item.value) for item in items if isinstance(item, nodes.Const)}
+    return set(_find_members(tree, "tasks"))
 
 
-def _is_tasks(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Name) and node.name == "tasks"
+def _find_secrets(tree: nodes.Template) -> set[str]:
+    """The names after `secrets.`. Only what is named is read, so there is no other way to use them."""
+    members = _find_members(tree, "secrets")
+    if len(members) < sum(1 for node in tree.find_all(nodes.Name) if node.name == "secrets"):
+        raise SecurityError("a secret is named where it is used: secrets.NAME")
+    return set(members)
+
+
+def _find_members(tree: nodes.Template, name: str) -> list[str]:
+    """What stands after `name.`, or in `name["…"]`."""
+
+    def is_meant(node: nodes.Node) -> bool:
+        return isinstance(node, nodes.Name) and node.name == name
+
+    by_attribute = [node.attr for node in tree.find_all(nodes.Getattr) if is_meant(node.node)]
+    items = [node.arg for node in tree.find_all(nodes.Getitem) if is_meant(node.node)]
+    return by_attribute + [str(item.value) for item in items if isinstance(item, nodes.Const)]
 
 
 def render_value(compiled: Compiled, values: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from rota.authoring.files import Definition, find_files, read_definitions
 from rota.domain.errors import InvalidInput, RotaError, Unavailable
 from rota.domain.spec import WorkflowSpec
 from rota.engine.engine import Engine
+from rota.store.audit import Entry, insert_entries
 from rota.store.definitions import find_workflow
 
 log = structlog.get_logger(__name__)
@@ -79,6 +80,8 @@ class FolderDuty:
             spec = replace(spec, is_active=await self._is_active(spec))
         defined = await self._engine.apply_workflow(spec)
         if defined.is_new or defined.is_changed:
+            entry = Entry(spec.namespace, self._folder.name, "folder", "", "apply_workflow", "workflows", spec.name)
+            await self._engine.database.transact(lambda tx: insert_entries(tx, [entry]))
             log.info("workflow_applied", workflow=spec.name, version=defined.version, file=str(definition.path))
         return int(defined.is_new or defined.is_changed)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rota.domain.errors import FieldError, InvalidInput
-from rota.settings.addresses import spread_hosts
+from rota.settings.addresses import normalize_database_url
 from rota.settings.values import (
     read_choice,
     read_count,
@@ -111,7 +111,17 @@ class Settings:
     )
     token: str = field(
         default="",
+        repr=False,
         metadata=describe(read_text, "key that the API asks for, and that workers and the command line show"),
+    )
+    secret_key: str = field(
+        default="", repr=False, metadata=describe(read_text, "keys that encrypt secrets; the first one is for new ones")
+    )
+    secret_key_file: Path | None = field(
+        default=None,
+        metadata=describe(
+            read_path, "file with these keys; default: `secret.key` beside a SQLite file, made when it is missing"
+        ),
     )
     worker_id: str = field(
         default_factory=socket.gethostname, metadata=describe(read_text, "name of a worker", "WORKER_ID")
@@ -207,7 +217,39 @@ class Settings:
         default=(), metadata=describe(read_servers, "addresses that get all events, signed, with commas between")
     )
     event_webhook_secret: str = field(
-        default="", metadata=describe(read_text, "what events to `event_webhooks` are signed with: `whsec_…`")
+        default="",
+        repr=False,
+        metadata=describe(read_text, "what events to `event_webhooks` are signed with: `whsec_…`"),
+    )
+    audit_retention_seconds: float = field(
+        default=366 * 86_400.0,
+        metadata=describe(read_duration(60, 100 * 366 * 86_400), "how long entries of the audit log are kept"),
+    )
+    rate_limit: int | None = field(
+        default=None,
+        metadata=describe(
+            read_count(0, 1_000_000),
+            "requests a second of one key, and of one address; 0: no limit; default: none on loopback, 200 elsewhere",
+        ),
+    )
+    tls_cert: Path | None = field(
+        default=None, metadata=describe(read_path, "file with the certificate, and those above it, for HTTPS")
+    )
+    tls_key: Path | None = field(default=None, metadata=describe(read_path, "file with the key of `tls_cert`"))
+    oidc_issuer: str = field(
+        default="", metadata=describe(read_text, "address of an OIDC issuer whose tokens are accepted")
+    )
+    oidc_audience: str = field(default="rota", metadata=describe(read_text, "audience that such a token must name"))
+    oidc_name_claim: str = field(default="sub", metadata=describe(read_text, "claim with the name of the caller"))
+    oidc_role_claim: str = field(
+        default="rota_role", metadata=describe(read_text, "claim with the role, or with groups; dots lead inside")
+    )
+    oidc_roles: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=describe(read_labels, "roles of groups, as `group=role` with commas between; empty: groups are roles"),
+    )
+    oidc_namespaces_claim: str = field(
+        default="", metadata=describe(read_text, "claim with the namespaces; empty: everywhere")
     )
     node_id: str = field(
         default_factory=socket.gethostname, metadata=describe(read_text, "name of this node in its logs", "NODE_ID")
@@ -237,6 +279,8 @@ class SettingInfo:
     about: str
     aliases: tuple[str, ...]
     read: Callable[[object], Any]
+    # It is not shown, not even when it is wrong.
+    is_hidden: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -255,7 +299,8 @@ def list_settings() -> tuple[SettingInfo, ...]:
 
 def _describe(item: Field[Any]) -> SettingInfo:
     meta = item.metadata
-    return SettingInfo(item.name.removesuffix("_seconds"), item.name, meta["about"], meta["aliases"], meta["read"])
+    name = item.name.removesuffix("_seconds")
+    return SettingInfo(name, item.name, meta["about"], meta["aliases"], meta["read"], not item.repr)
 
 
 def load_settings(flags: Mapping[str, object], environment: Mapping[str, str], *, file: Path | None = None) -> Settings:
@@ -277,7 +322,8 @@ def load_settings(flags: Mapping[str, object], environment: Mapping[str, str], *
         try:
             values[info.field_name] = info.read(given)
         except ValueError as problem:
-            errors.append(FieldError(source, f"{given!r} is not allowed; {problem}"))
+            shown = "what was given" if info.is_hidden else repr(given)
+            errors.append(FieldError(source, f"{shown} is not allowed; {problem}"))
     if errors:
         raise InvalidInput.of(errors)
     return Settings(**values)
@@ -316,33 +362,6 @@ def _read_file(path: Path) -> Mapping[str, object]:
         raise InvalidInput.of([FieldError(str(path), f"cannot be read: {problem.strerror}")]) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise InvalidInput.of([FieldError(str(path), f"is not TOML: {problem}")]) from problem
-
-
-def normalize_database_url(url: str) -> str:
-    """The URL with the driver that Rota uses, whichever the common spellings say."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        raise InvalidInput.of(
-            [FieldError("database_url", f"{url!r} is not allowed; send postgresql://user:password@host/name")]
-        )
-    drivers = {
-        **dict.fromkeys(("postgres", "postgresql", "postgresql+asyncpg"), "postgresql+asyncpg"),
-        **dict.fromkeys(("sqlite", "sqlite+aiosqlite"), "sqlite"),
-    }
-    if scheme not in drivers:
-        raise InvalidInput.of(
-            [
-                FieldError(
-                    "database_url", f"{scheme!r} is not a database that Rota knows; use postgresql:// or sqlite://"
-                )
-            ]
-        )
-    if drivers[scheme] == "sqlite":
-        return f"sqlite://{rest}"
-    try:
-        return f"{drivers[scheme]}://{spread_hosts(rest)}"
-    except ValueError as problem:
-        raise InvalidInput.of([FieldError("database_url", f"the address is not allowed; {problem}")]) from None
 
 
 def choose_database_url(settings: Settings) -> str:

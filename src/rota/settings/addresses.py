@@ -4,9 +4,38 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, quote, urlencode
 
+from rota.domain.errors import FieldError, InvalidInput
+
 DEFAULT_PORT = "5432"
 # Among several servers the one that can be written to is meant.
 LEADING = "read-write"
+
+
+def normalize_database_url(url: str) -> str:
+    """The URL with the driver that Rota uses, whichever the common spellings say."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise InvalidInput.of(
+            [FieldError("database_url", f"{url!r} is not allowed; send postgresql://user:password@host/name")]
+        )
+    drivers = {
+        **dict.fromkeys(("postgres", "postgresql", "postgresql+asyncpg"), "postgresql+asyncpg"),
+        **dict.fromkeys(("sqlite", "sqlite+aiosqlite"), "sqlite"),
+    }
+    if scheme not in drivers:
+        raise InvalidInput.of(
+            [
+                FieldError(
+                    "database_url", f"{scheme!r} is not a database that Rota knows; use postgresql:// or sqlite://"
+                )
+            ]
+        )
+    if drivers[scheme] == "sqlite":
+        return f"sqlite://{rest}"
+    try:
+        return f"{drivers[scheme]}://{spread_hosts(rest)}"
+    except ValueError as problem:
+        raise InvalidInput.of([FieldError("database_url", f"the address is not allowed; {problem}")]) from None
 
 
 def spread_hosts(rest: str) -> str:

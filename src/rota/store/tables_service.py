@@ -9,7 +9,6 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
-    LargeBinary,
     PrimaryKeyConstraint,
     String,
     Table,
@@ -91,7 +90,8 @@ secrets = Table(
     metadata,
     Column("namespace", String(200), nullable=False),
     Column("name", String(200), nullable=False),
-    Column("ciphertext", LargeBinary, nullable=False),
+    # In base64.
+    Column("ciphertext", Text, nullable=False),
     Column("key_id", String(40), nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),

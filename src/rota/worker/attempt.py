@@ -90,7 +90,7 @@ class Attempt:
                 "success",
                 exit_code=exit_code,
                 http_status=http_status,
-                output=output,
+                output=self.log.mask_output(output),
                 usage=usage or {},
             )
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from rota.domain.work import AttemptKey, LogChunk
 
@@ -124,6 +125,16 @@ class AttemptLog:
         if not self._secrets:
             return text
         return Masker(self._secrets).mask(text.encode(errors="surrogateescape")).decode(errors="replace")
+
+    def mask_output(self, value: Any) -> Any:
+        """JSON without the attempt's secrets."""
+        if not self._secrets:
+            return value
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, Mapping):
+            return {self.mask_output(key): self.mask_output(item) for key, item in value.items()}
+        return [self.mask_output(item) for item in value] if isinstance(value, list | tuple) else value
 
     def close_head(self) -> None:
         """From now on only the tail is kept: too much waits for the server already."""

@@ -37,7 +37,7 @@ async def list_api_keys(
 async def create_api_key(api: Context, caller: Caller, body: ApiKeyBody) -> Response:
     """Makes a key, which is shown only now. (Names are unique, so that a request may be repeated without harm.)"""
     wanted = NewKey(body.name, body.role, tuple(body.namespaces), body.expires_in_seconds)
-    created = await api.engine.create_key(wanted, created_by=caller.name)
+    created = await api.engine.custody.create_key(wanted, created_by=caller.name)
     api.access.keys.forget()
     row = await _require_key(api, created.id)
     shape = CreatedApiKey(**ApiKey.model_validate(row).model_dump(), key=created.key)
@@ -55,7 +55,7 @@ async def read_api_key(api: Context, key: Reference) -> Response:
 @needs(Permission.ADMINISTER, everywhere=True)
 async def revoke_api_key(api: Context, key: Reference) -> Response:
     """Revokes a key: within seconds no node accepts it any more."""
-    await api.engine.revoke_key(key)
+    await api.engine.custody.revoke_key(key)
     api.access.keys.forget()
     return Response(status_code=204)
 

@@ -115,7 +115,7 @@ def upgrade() -> None:
         "secrets",
         sa.Column("namespace", sa.String(length=200), nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
-        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
+        sa.Column("ciphertext", sa.Text(), nullable=False),
         sa.Column("key_id", sa.String(length=40), nullable=False),
         sa.Column("created_at", Instant(), nullable=False),
         sa.Column("updated_at", Instant(), nullable=False),
