@@ -17,6 +17,7 @@ from benchmarks import (
     api_bench,
     engine_bench,
     event_bench,
+    limits_bench,
     machine,
     map_bench,
     remote_bench,
@@ -51,6 +52,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "api": lambda place, quick: api_bench.measure_api(place, count=1_000 if quick else 10_000),
     "schedules": lambda place, quick: measure_schedules(place, is_quick=quick),
+    "limits": lambda place, quick: limits_bench.measure_limits(
+        place, waiting=50_000 if quick else 1_000_000, claims=1_000 if quick else 10_000
+    ),
     "flat": lambda place, quick: engine_bench.measure_flatness(
         place, finished=10_000 if quick else 1_000_000, waiting=2_000 if quick else 100_000
     ),

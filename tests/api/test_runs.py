@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rota.domain.work import LogChunk
 from tests.api.server import Server
 
@@ -177,6 +179,41 @@ async def test_history_of_a_run_and_of_everything(server: Server):
     for query in ("cursor=x", "since_seq=-1", "entity_type=dog"):
         assert (await server.call("GET", f"/history?{query}")).status == 422
     assert (await server.call("GET", "/history?entity_id=x")).status == 404
+
+
+async def test_queues(server: Server):
+    assert (await server.call("GET", "/queues/default")).status == 404
+    limited = await server.call("PUT", "/queues/default", {"rate_limit": {"starts": 1, "seconds": 3600}})
+    assert (limited.status, limited.json["rate_limit"]) == (201, {"starts": 1, "seconds": 3600.0, "burst": 1})
+    await server.define({"name": "a"}, {"name": "b"})
+    run_id = (await server.trigger())["id"]
+    (taken,) = await server.take(5)
+    queue = await server.get("/queues/default")
+    assert queue["queued"] == 1
+    explanation = await server.get(f"/workflow-runs/{run_id}/explain")
+    assert taken.run_id == run_id
+    assert explanation["code"] == "running"
+    paused = await server.call("PUT", "/queues/default", {"is_paused": True, "description": "Night only"})
+    assert (paused.status, paused.json["rate_limit"], paused.json["next_start_at"]) == (200, None, None)
+    assert [item["name"] for item in (await server.get("/queues"))["items"]] == ["default"]
+    assert (await server.call("DELETE", "/queues/default")).status == 204
+    assert (await server.call("DELETE", "/queues/default")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"starts": 0}, "to let nothing start, send is_paused; to limit what runs, use a pool"),
+        ({"starts": 1, "seconds": 0}, "greater than 0"),
+        ({"starts": 1, "burst": 0}, "greater than or equal to 1"),
+        ({}, "is required"),
+    ],
+)
+async def test_a_rate_that_cannot_be_is_refused(server: Server, limit: dict, reason: str):
+    refused = await server.call("PUT", "/queues/slow", {"rate_limit": limit})
+    assert refused.status == 422
+    assert reason in refused.json["errors"][0]["reason"]
+    assert refused.json["errors"][0]["field"].startswith("rate_limit.")
 
 
 async def test_pools(server: Server):

@@ -20,7 +20,7 @@ from rota.store.database import Database, DatabaseOptions
 from rota.store.definitions import WorkflowRow, find_workflow
 from rota.store.dialect import NOW
 from rota.store.tables import schedules, state_history, task_runs, tasks, workflow_runs
-from rota.store.tables_service import pools
+from rota.store.tables_limits import pools
 
 START = datetime(2026, 1, 5, 12, tzinfo=UTC)
 LEASE_SECONDS = 30.0

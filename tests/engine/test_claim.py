@@ -127,7 +127,7 @@ async def test_work_that_does_not_fit_never_hides_other_work(stage: Stage):
 async def test_more_lanes_than_one_walk_looks_at(database_url: str, stage: Stage):
     for number in range(12):
         await stage.start(task("a", queue=f"q{number}"), name=f"flow{number}")
-    async with open_node(database_url, stage.clock, lane_limit=5) as node:
+    async with open_node(database_url, stage.clock, lane_window=5) as node:
         worker = (await node.engine.register(Registration(queues=tuple(f"q{number}" for number in range(12))))).identity
         seen = []
         for _ in range(40):

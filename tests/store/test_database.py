@@ -19,7 +19,7 @@ from rota.store.dialect import NOW, batch
 from rota.store.encoding import clean_text, encode_rows
 from rota.store.refusals import is_transient
 from rota.store.tables import state_history
-from rota.store.tables_service import pools
+from rota.store.tables_limits import pools
 from rota.store.wakeups import Topic, Wakeups
 from tests.store.catalog import on_connection
 

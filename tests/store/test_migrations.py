@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from rota.domain.errors import Unavailable
-from rota.store import migrate, tables_service, tables_time
+from rota.store import migrate, tables_limits, tables_service, tables_time
 from rota.store.schema import metadata
 from rota.store.tables import workflows
 from tests.store.catalog import on_connection, read_catalog
@@ -137,5 +137,6 @@ def test_the_metadata_holds_every_table():
         *("task_runs", "attempts", "task_logs", "workers", "pools", "state_history"),
         *("nodes", "leases", "secrets", "api_keys", "audit_log", "idempotency_keys", "backfills"),
     }
-    assert workflows.metadata is metadata is tables_service.nodes.metadata is tables_time.backfills.metadata
+    modules = (workflows, tables_service.nodes, tables_limits.pools, tables_time.backfills)
+    assert all(table.metadata is metadata for table in modules)
     assert set(metadata.tables) >= expected

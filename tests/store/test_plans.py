@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select, text, update
 
 from rota.domain.errors import Conflict
+from rota.domain.rates import Rate
 from rota.domain.states import Holder
 from rota.domain.work import AttemptKey, LogChunk, WorkerIdentity
 from rota.engine import expand
@@ -23,6 +24,7 @@ from rota.engine.polls import PollResult
 from rota.engine.rerun import Rerun
 from rota.engine.submit import RunRequest
 from rota.store import gates
+from rota.store.queues import QueueSettings
 from rota.store.reads import graphs
 from rota.store.reads.approvals import list_approvals
 from rota.store.reads.graphs import GridFilter
@@ -71,6 +73,7 @@ async def _do_everything(stage: Stage, turn: int) -> None:
     await _overlap(stage)
     await _queue_for_keys(stage)
     await _call_others(stage, turn)
+    await _queue_at_a_rate(stage)
     await engine.find_next_due()
     stage.clock.advance(600)
     await engine.reap_runs()
@@ -283,6 +286,22 @@ async def _map(stage: Stage) -> None:
     whole = await stage.start(task("each", map_over=[1], output="json"), name="whole")
     await stage.work(worker)
     assert await stage.run_status(whole) == "success"
+
+
+async def _queue_at_a_rate(stage: Stage) -> None:
+    """Queues with limits, and what they say about themselves."""
+    wanted = QueueSettings(Rate(1, 60.0, 1))
+    await stage.engine.put_queue("default", "slow", wanted)
+    await stage.engine.put_queue("default", "slow", wanted)
+    workflow_id = await stage.define(task("a", queue="slow"), name="slow", max_active_runs=0)
+    runs = [await stage.submit(workflow_id) for _ in range(2)]
+    worker = await stage.register(queues=("slow",))
+    items = await stage.claim(worker)
+    assert [item.run_id for item in items] == runs[:1]
+    await stage.engine.explain_run(runs[1])
+    await stage.finish(worker, items)
+    await stage.engine.cancel_run(runs[1])
+    await stage.engine.delete_queue("default", "slow")
 
 
 async def _load(stage: Stage) -> None:

@@ -35,6 +35,7 @@ from rota.api.routes import (
     keys,
     pages,
     pools,
+    queues,
     runs,
     schedules,
     secrets,
@@ -55,7 +56,7 @@ PREFIX = "/api/v1"
 # The protocol comes first: `/workers/register` is not the worker named register.
 PARTS = (
     *(protocol, single, workflows, versions, tasks, schedules, backfills, graphs, runs, task_runs, approvals, jobs),
-    *(workers, pools, keys, secrets, sessions, audit, cluster, dags, history, events, service),
+    *(workers, pools, queues, keys, secrets, sessions, audit, cluster, dags, history, events, service),
 )
 DESCRIPTION = "Workflows and jobs that run on time. Everything here is also found at the root, without `/api/v1`."
 

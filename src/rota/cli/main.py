@@ -47,6 +47,8 @@ COMMANDS = (
     Entry("logs", "rota.cli.runs:show_logs", "Print what the tasks of a run wrote."),
     Entry("job", "rota.cli.job:job", "Submit jobs and follow them."),
     Entry("approval", "rota.cli.approval:approval", "List what waits for a decision, and decide."),
+    Entry("pool", "rota.cli.pool:pool", "List pools, and say how many slots they have."),
+    Entry("queue", "rota.cli.queue:queue", "Pause queues, and limit how fast their task runs start."),
     Entry("apply", "rota.cli.definitions:apply", "Create or change workflows from files."),
     Entry("validate", "rota.cli.definitions:validate", "Check definition files, without a server."),
     Entry("cron", "rota.cli.cron:cron", "Show when a cron expression fires."),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypeVar
 
 LimitKey = tuple[str, str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,25 @@ class FairShare:
     A namespace that was idle does not collect credit: it starts level with the least served of the busy ones.
     """
 
-    served: dict[str, float] = field(default_factory=dict)
+    served: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, namespace: str) -> None:
+        """The namespace has work."""
+        self.served[namespace] = min(self.served.values(), default=0)
+
+    def leave(self, namespace: str) -> None:
+        """It has none (any more), and its credit is gone."""
+        del self.served[namespace]
+
+    def rank(self) -> list[str]:
+        """The busy namespaces, the one that was served least first."""
+        return sorted(self.served, key=self.served.__getitem__)
+
+    def serve(self, counts: Mapping[str, int]) -> None:
+        """Books what has been given to each namespace."""
+        for namespace, count in counts.items():
+            if namespace in self.served:
+                self.served[namespace] += count
 
     def allot(
         self, demands: Sequence[Demand], free: Mapping[LimitKey, int], *, limit: int, width: int
@@ -35,15 +56,14 @@ class FairShare:
         """(lane, quota) for at most `width` lanes and `limit` task runs, within what is free of each limit."""
         left = dict(free)
         by_namespace: dict[str, list[Demand]] = {}
-        for demand in sorted(demands, key=lambda demand: demand.head_rank):
-            by_namespace.setdefault(demand.namespace, []).append(demand)
-        self._level(by_namespace)
+        for demand in sorted(demands, key=attrgetter("head_rank")):
+            if _fit(demand, left):
+                by_namespace.setdefault(demand.namespace, []).append(demand)
         quotas: list[tuple[int, int]] = []
-        turns = sorted(by_namespace, key=lambda namespace: self.served[namespace])[: max(1, min(width, limit))]
+        turns = sorted(by_namespace, key=lambda name: self.served.get(name, 0))[: max(1, min(width, limit))]
         while turns and limit > 0 and len(quotas) < width:
             share = -(-limit // len(turns))
-            namespace = turns.pop(0)
-            for demand in by_namespace[namespace]:
+            for demand in by_namespace[turns.pop(0)]:
                 quota = min(share, limit, _fit(demand, left))
                 if quota > 0 and len(quotas) < width - len(turns):
                     _take(demand, quota, left)
@@ -52,17 +72,14 @@ class FairShare:
                     share -= quota
         return quotas
 
-    def serve(self, counts: Mapping[str, int]) -> None:
-        """Books what has been given to each namespace."""
-        for namespace, count in counts.items():
-            self.served[namespace] = self.served.get(namespace, 0.0) + count
 
-    def _level(self, busy: Iterable[str]) -> None:
-        names = list(busy)
-        known = [self.served[name] for name in names if name in self.served]
-        floor = min(known, default=0.0)
-        # Forgetting the idle ones keeps this small, and takes their credit away.
-        self.served = {name: self.served.get(name, floor) - floor for name in names}
+def in_portions(items: Sequence[T], sizes: Sequence[int]) -> Iterator[Sequence[T]]:
+    """The first `sizes[0]`, then so many more, and at last the rest."""
+    start = 0
+    for size in (*sizes, len(items)):
+        if start < len(items):
+            yield items[start : start + size]
+        start += size
 
 
 def _fit(demand: Demand, left: Mapping[LimitKey, int]) -> int:

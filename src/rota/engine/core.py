@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import OrderedDict, defaultdict
@@ -13,12 +14,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from rota.domain.fork import Fork
 from rota.domain.ids import is_uuid, make_uuid7
 from rota.domain.schedule import ScheduleSpec, parse_schedule
-from rota.domain.share import FairShare
 from rota.domain.spec import WORKER_KINDS, TaskSpec
 from rota.domain.spec_task import task_from_dict
 from rota.engine.expressions import Expression, compile_expression, compile_mapping
 from rota.engine.follow_up import FollowUp
 from rota.engine.params import Declaration, declare
+from rota.engine.ready import ReadyLanes
 from rota.engine.templates import KEY_FIELD, TaskTemplate, compile_fields, compile_task
 from rota.engine.vault import Vault
 from rota.engine.watch import Watch
@@ -26,8 +27,9 @@ from rota.store import definitions, lanes, workers, workflow_runs
 from rota.store.database import Database, Transaction
 from rota.store.gates import DueRow, PutOff, ReadyRow
 from rota.store.history import Change
-from rota.store.lanes import FIRST_LANE, Lane
+from rota.store.lanes import Lane
 from rota.store.outcomes import Outcome
+from rota.store.queues import QueueName
 from rota.store.schedules import ScheduleRow
 from rota.store.workflow_runs import RunFacts
 
@@ -45,8 +47,10 @@ class EngineOptions:
     suspect_seconds: float = 3.0
     max_output_bytes: int = 1_000_000
     audit_retention_seconds: float = 366 * 86_400.0
-    # Lanes looked at by one claim.
-    lane_limit: int = 2_000
+    # Lanes looked at by one claim, unless it finds nothing.
+    lane_window: int = 100
+    # How long a node goes by what it knows about which queues have limits.
+    queue_memory_seconds: float = 1.0
 
 
 # So many runs may stand above one that is started by a task or by the end of another.
@@ -150,6 +154,9 @@ class VersionDefinition:
     is_watched: bool = False
 
 
+WorkSort = tuple[frozenset[str], frozenset[str], frozenset[tuple[str, str]]]
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """What a worker said of itself when it registered."""
@@ -159,6 +166,11 @@ class WorkerFacts:
     queues: frozenset[str]
     kinds: frozenset[str]
     labels: frozenset[tuple[str, str]]
+
+    @property
+    def sort(self) -> WorkSort:
+        """What it takes: the same for workers that are of no difference to a claim."""
+        return (self.queues, self.kinds, self.labels)
 
     def may_take(self, lane: Lane) -> bool:
         """Whether this worker can execute what is in the lane."""
@@ -242,8 +254,22 @@ class Core:
     # By holder.
     due_handlers: Mapping[str, DueHandler] = field(default_factory=dict)
     follow_up: FollowUp = field(default_factory=FollowUp)
-    share: FairShare = field(default_factory=FairShare)
-    first_lane: int = FIRST_LANE
+    # By what workers take: those that take the same share what is known.
+    ready: Memory[WorkSort, ReadyLanes] = field(default_factory=lambda: Memory(100))
+    limited_queues: frozenset[QueueName] = frozenset()
+    queues_read_at: float = -math.inf
+
+    def find_ready(self, worker: WorkerFacts) -> ReadyLanes:
+        """What is known of the lanes with work for this worker."""
+        known = self.ready.get(worker.sort)
+        if known is None:
+            known = ReadyLanes(self.options.lane_window)
+            self.ready.put(worker.sort, known)
+        return known
+
+    def forget_queues(self) -> None:
+        """What is known of the limits of queues has changed."""
+        self.queues_read_at = -math.inf
 
     def new_ids(self, count: int) -> list[str]:
         """Fresh identifiers in ascending order, and after all that this process made earlier than this millisecond."""

@@ -29,6 +29,7 @@ from rota.engine import (
     claim,
     complete,
     define,
+    due,
     expand,
     explain,
     follow,
@@ -64,13 +65,12 @@ from rota.engine.vault import Vault
 from rota.engine.watch import Watch
 from rota.engine.worker_calls import WorkerAnswer, WorkerCall, answer_calls
 from rota.observability.metrics import Metrics
-from rota.store import concurrency, expiry, gates, maps, outcomes, schedules
+from rota.store import queues
 from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
+from rota.store.queues import QueueSettings
 from rota.store.wakeups import Topic
 
-# A limit that another claim is looking at is free again within a transaction's time.
-CONTENDED_SECONDS = 0.01
 # Wake-ups may get lost with a process that dies; whoever waits looks again after this time.
 POLL_SECONDS = 2.0
 # From so many reports at once on, claims get a transaction of their own.
@@ -196,6 +196,18 @@ class Engine(TimeVerbs):
         """Why a schedule does not fire."""
         return await self.database.read(lambda tx: explain.explain_schedule(self._core, tx, schedule_id))
 
+    async def put_queue(self, namespace: str, name: str, wanted: QueueSettings) -> bool:
+        """Says what may start of a queue; True if nothing had been said before."""
+        is_new = await self.database.transact(lambda tx: queues.put_queue(tx, namespace, name, wanted))
+        self._core.forget_queues()
+        return is_new
+
+    async def delete_queue(self, namespace: str, name: str) -> bool:
+        """Lets everything in a queue start; False if nothing had been said of it."""
+        is_gone = await self.database.transact(lambda tx: queues.delete_queue(tx, namespace, name))
+        self._core.forget_queues()
+        return is_gone
+
     # --- the work source of workers ---------------------------------------------------------------------------
 
     async def register(self, registration: Registration) -> Registered:
@@ -209,17 +221,16 @@ class Engine(TimeVerbs):
             seen = self.database.wakeups.count(Topic.QUEUE)
             answer = await self._worker_calls.call(WorkerCall(worker, (), limit))
             left = give_up_at - loop.time()
-            if answer.assignments or left <= 0:
-                return answer.assignments
-            pause = CONTENDED_SECONDS if answer.is_contended else POLL_SECONDS
-            await self.database.wakeups.wait(Topic.QUEUE, seen, min(left, pause))
+            if answer.claimed.assignments or left <= 0:
+                return answer.claimed.assignments
+            await self.database.wakeups.wait(Topic.QUEUE, seen, min(left, answer.claimed.choose_pause(POLL_SECONDS)))
 
     async def renew(self, worker: WorkerIdentity, running: Sequence[AttemptKey]) -> RenewReply:
         return await self.database.transact(lambda tx: renew.renew(self._core, tx, worker, running))
 
     async def report(self, worker: WorkerIdentity, reports: Sequence[Report], *, claim: int = 0) -> ReportReply:
         answer = await self._worker_calls.call(WorkerCall(worker, reports, claim))
-        return ReportReply(answer.results, answer.assignments)
+        return ReportReply(answer.results, answer.claimed.assignments)
 
     async def leave(self, worker: WorkerIdentity, hand_back: Sequence[AttemptKey] = ()) -> None:
         """The worker stops. Whatever it still held goes back to the queue, named or not."""
@@ -322,16 +333,4 @@ class Engine(TimeVerbs):
 
     async def find_next_due(self) -> tuple[datetime | None, datetime]:
         """When something is due next that the engine has to do by itself, and the database's time now."""
-
-        async def find(transaction: Transaction) -> tuple[datetime | None, datetime]:
-            fire_at, now = await schedules.read_next_due(transaction)
-            retry_at, _now = await outcomes.read_next_due(transaction)
-            held_at = await gates.read_next_due(transaction)
-            expiry_at = await expiry.read_next_due(transaction)
-            keys_at = await concurrency.read_next_due(transaction)
-            items_at = now if await maps.find_unfinished(transaction) else None
-            known = (fire_at, retry_at, held_at, expiry_at, keys_at, items_at)
-            moments = [moment for moment in known if moment is not None]
-            return (min(moments) if moments else None), now
-
-        return await self.database.transact(find)
+        return await self.database.transact(due.find_next_due)

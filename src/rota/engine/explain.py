@@ -14,9 +14,10 @@ from rota.engine.capacity import find_free, limits_of
 from rota.engine.core import Core, WorkerFacts
 from rota.engine.explain_held import describe_held
 from rota.engine.explain_items import explain_item, explain_mapped
-from rota.store import schedules
+from rota.store import queues, schedules
 from rota.store.database import Transaction
 from rota.store.lanes import Lane
+from rota.store.queues import QueueLimit
 from rota.store.reads import reasons
 
 
@@ -161,27 +162,45 @@ def _facts(worker: Any) -> WorkerFacts:
 
 
 async def _explain_full(transaction: Transaction, lane: Lane) -> Explanation | None:
-    if not lane.is_limited:
+    limited = await queues.find_limited(transaction)
+    keys = limits_of(lane, limited)
+    if not keys:
         return None
-    free = await find_free(transaction, [lane], locks=False)
-    for key in limits_of(lane):
+    free = await find_free(transaction, [lane], limited, locks=False)
+    for key in keys:
         kind, _name = key
         needed = lane.pool_slots if kind == "pool" else 1
-        if key in free and free[key] >= needed:
+        if free.slots.get(key, 0) >= needed:
             continue
+        if kind == "queue":
+            return _explain_queue(lane, free.queues[lane.namespace, lane.queue])
         if kind == "pool":
-            holders = await reasons.read_pool_holders(transaction, lane.namespace, lane.pool or "")
-            sentence = (
-                f"pool {lane.pool} has {free[key]} free slots and it needs {needed}"
-                if key in free
-                else f"pool {lane.pool} does not exist (any more): create it"
-            )
-            return Explanation("queued", "pool_full", sentence, _holders(holders), details={"pool": lane.pool})
+            return await _explain_pool(transaction, lane, free.slots.get(key))
         holders = await reasons.read_workflow_holders(transaction, lane.workflow_id or "")
         return Explanation(
             "queued", "max_active_tasks", "its workflow has as many active tasks as it may have", _holders(holders)
         )
     return None
+
+
+async def _explain_pool(transaction: Transaction, lane: Lane, free: int | None) -> Explanation:
+    holders = await reasons.read_pool_holders(transaction, lane.namespace, lane.pool or "")
+    sentence = (
+        f"pool {lane.pool} does not exist (any more): create it"
+        if free is None
+        else f"pool {lane.pool} has {free} free slots and it needs {lane.pool_slots}"
+    )
+    return Explanation("queued", "pool_full", sentence, _holders(holders), details={"pool": lane.pool})
+
+
+def _explain_queue(lane: Lane, limit: QueueLimit) -> Explanation:
+    details = {"queue": lane.queue}
+    if limit.rate is None or limit.is_paused:
+        sentence = f"queue {lane.queue} is paused: unpause it (PUT /queues/{lane.queue})"
+        return Explanation("queued", "queue_paused", sentence, details=details)
+    rate = limit.rate
+    sentence = f"of queue {lane.queue} {rate.starts} may start in {rate.seconds:g} seconds, {rate.burst} at once"
+    return Explanation("queued", "rate_limit", sentence, next_check_at=limit.next_at, details=details)
 
 
 def _holders(rows: Sequence[Any]) -> tuple[Holder, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rota.domain.work import Assignment, Report, ReportResult, WorkerIdentity
+from rota.domain.work import Report, ReportResult, WorkerIdentity
 from rota.engine.claim import ClaimResult
 
 
@@ -22,8 +22,7 @@ class WorkerCall:
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
     results: tuple[ReportResult, ...]
-    assignments: tuple[Assignment, ...]
-    is_contended: bool
+    claimed: ClaimResult
 
 
 def answer_calls(
@@ -32,6 +31,6 @@ def answer_calls(
     """To each caller the results of its own reports, and its own assignments."""
     rest = iter(results)
     return [
-        WorkerAnswer(tuple(islice(rest, len(call.reports))), claimed.assignments, claimed.is_contended)
+        WorkerAnswer(tuple(islice(rest, len(call.reports))), claimed)
         for call, claimed in zip(calls, claims, strict=True)
     ]

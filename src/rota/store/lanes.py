@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, String, Text, select
+from sqlalchemy import Integer, String, Text, select, union
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch, insert_new
+from rota.store.dialect import Id, batch, insert_new, within
 from rota.store.encoding import encode_json, encode_rows
 from rota.store.tables import lanes, workflows
-from rota.store.tables_service import pools
+from rota.store.tables_limits import pools
 
 # Smaller ones are no lanes: nothing is claimed from them.
 FIRST_LANE = 1
@@ -123,9 +123,11 @@ _WORKFLOWS = (
     .order_by(workflows.c.id)
 )
 _LOCK_WORKFLOWS = _WORKFLOWS.with_for_update(skip_locked=True, key_share=True)
-_ALL_OF_LIMITS = select(lanes.c.id, lanes.c.namespace, lanes.c.pool, lanes.c.workflow_id, lanes.c.pool_slots).where(
-    select(_pools.c.name).where(_pools.c.namespace == lanes.c.namespace, _pools.c.name == lanes.c.pool).exists()
-    | lanes.c.workflow_id.in_(select(_limited.c.id))
+_facts = (lanes.c.id, lanes.c.namespace, lanes.c.pool, lanes.c.workflow_id, lanes.c.pool_slots)
+# A lane that draws on limits of both kinds comes once.
+_ALL_OF_LIMITS = union(
+    select(*_facts).join(_pools, (_pools.c.namespace == lanes.c.namespace) & (_pools.c.name == lanes.c.pool)),
+    select(*_facts).where(within(lanes.c.workflow_id, select(_limited.c.id).scalar_subquery())),
 )
 
 
@@ -142,17 +144,21 @@ class Limits:
 
 
 async def read_limits(
-    transaction: Transaction, pool_names: Iterable[tuple[str, str]], workflow_ids: Iterable[str], *, locks: bool
+    transaction: Transaction, pool_names: Collection[tuple[str, str]], workflow_ids: Collection[str], *, locks: bool
 ) -> Limits:
     """Limits and who draws on them. With `locks`, no other claim fills the same slots; it never waits for one."""
     parameters = {
         "pool_names": encode_rows(sorted(set(pool_names))),
         "limited_workflows": encode_rows([(workflow_id,) for workflow_id in sorted(set(workflow_ids))]),
     }
-    pool_rows = await transaction.rows(_LOCK_POOLS if locks else _POOLS, {"pool_names": parameters["pool_names"]})
-    workflow_rows = await transaction.rows(
-        _LOCK_WORKFLOWS if locks else _WORKFLOWS, {"limited_workflows": parameters["limited_workflows"]}
-    )
+    pool_rows: Sequence[Any] = ()
+    workflow_rows: Sequence[Any] = ()
+    if pool_names:
+        pool_rows = await transaction.rows(_LOCK_POOLS if locks else _POOLS, {"pool_names": parameters["pool_names"]})
+    if workflow_ids:
+        workflow_rows = await transaction.rows(
+            _LOCK_WORKFLOWS if locks else _WORKFLOWS, {"limited_workflows": parameters["limited_workflows"]}
+        )
     return Limits(
         {(row.namespace, row.name): row.slots for row in pool_rows},
         {row.id: row.max_active_tasks for row in workflow_rows},

@@ -10,7 +10,7 @@ from sqlalchemy import Integer, String, Text, bindparam, delete, func, select, u
 from rota.store.database import Transaction
 from rota.store.dialect import NOW, insert_new
 from rota.store.tables import lanes, task_runs
-from rota.store.tables_service import pools
+from rota.store.tables_limits import pools
 from rota.store.wakeups import Topic
 
 _p = pools.c

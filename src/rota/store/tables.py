@@ -236,6 +236,8 @@ lanes = Table(
     Column("workflow_id", Id, cascade("workflows.id")),
     # Slots of the pool that each task run in this lane takes.
     Column("pool_slots", Integer, nullable=False),
+    Index("ix_lanes_pool", "namespace", "pool", **only("pool IS NOT NULL")),
+    Index("ix_lanes_workflow_id", "workflow_id", **only("workflow_id IS NOT NULL")),
 )
 
 # Not only the state: whoever looks for keys that were left must not be led through all that are held.

@@ -160,16 +160,3 @@ idempotency_keys = Table(
     PrimaryKeyConstraint("namespace", "key"),
     Index("ix_idempotency_keys_created_at", "created_at"),
 )
-
-pools = Table(
-    "pools",
-    metadata,
-    Column("namespace", String(200), nullable=False),
-    Column("name", String(200), nullable=False),
-    Column("slots", Integer, nullable=False),
-    Column("description", Text, nullable=False, server_default=""),
-    Column("created_at", Instant, nullable=False),
-    Column("updated_at", Instant, nullable=False),
-    PrimaryKeyConstraint("namespace", "name"),
-    CheckConstraint("slots > 0", name="slots"),
-)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Body as FromBody
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema, field_validator
 
 from rota.api.schemas.base import Body, FieldFault, Shape
 from rota.api.schemas.schedules import Schedule
@@ -209,6 +209,48 @@ class Pool(Shape):
     description: str
     created_at: datetime
     updated_at: datetime
+
+
+class RateLimit(Body):
+    """So many starts in so many seconds, and how many at once after a rest."""
+
+    starts: Annotated[int, Field(le=1_000_000)]
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 1.0
+    burst: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+
+    @field_validator("starts")
+    @classmethod
+    def _refuse_none(cls, starts: int) -> int:
+        if starts < 1:
+            raise ValueError("must be at least 1: to let nothing start, send is_paused; to limit what runs, use a pool")
+        return starts
+
+
+class QueueBody(Body):
+    rate_limit: RateLimit | None = None
+    is_paused: bool = False
+    description: Annotated[str, Field(max_length=20_000)] = ""
+
+
+class Queue(Shape):
+    """What may start of a queue."""
+
+    namespace: str
+    name: str
+    rate_limit: RateLimit | None
+    is_paused: bool
+    queued: int
+    # When the next one may start, as far as the rate goes; null while it is paused or without a rate.
+    next_start_at: datetime | None
+    description: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class Queues(Shape):
+    items: list[Queue]
+    total: int
+    next_cursor: None = None
 
 
 class Pools(Shape):

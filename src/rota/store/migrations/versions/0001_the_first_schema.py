@@ -112,6 +112,21 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("namespace", "name", name=op.f("pk_pools")),
     )
     op.create_table(
+        "queues",
+        sa.Column("namespace", sa.String(length=200), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("description", sa.Text(), server_default="", nullable=False),
+        sa.Column("is_paused", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("rate_starts", sa.Integer(), nullable=True),
+        sa.Column("rate_seconds", sa.Float(), nullable=True),
+        sa.Column("rate_burst", sa.Integer(), nullable=True),
+        sa.Column("paid_at", Instant(), nullable=True),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("updated_at", Instant(), nullable=False),
+        sa.CheckConstraint("rate_starts > 0 AND rate_seconds > 0 AND rate_burst > 0", name=op.f("ck_queues_rate")),
+        sa.PrimaryKeyConstraint("namespace", "name", name=op.f("pk_queues")),
+    )
+    op.create_table(
         "secrets",
         sa.Column("namespace", sa.String(length=200), nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
@@ -223,6 +238,22 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_lanes")),
         sa.UniqueConstraint("key", name=op.f("uq_lanes_key")),
+    )
+    op.create_index(
+        "ix_lanes_pool",
+        "lanes",
+        ["namespace", "pool"],
+        unique=False,
+        postgresql_where=sa.text("pool IS NOT NULL"),
+        sqlite_where=sa.text("pool IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_lanes_workflow_id",
+        "lanes",
+        ["workflow_id"],
+        unique=False,
+        postgresql_where=sa.text("workflow_id IS NOT NULL"),
+        sqlite_where=sa.text("workflow_id IS NOT NULL"),
     )
     op.create_table(
         "schedules",
@@ -1029,6 +1060,18 @@ def downgrade() -> None:
         sqlite_where=sa.text("is_active AND next_due_at IS NOT NULL"),
     )
     op.drop_table("schedules")
+    op.drop_index(
+        "ix_lanes_workflow_id",
+        table_name="lanes",
+        postgresql_where=sa.text("workflow_id IS NOT NULL"),
+        sqlite_where=sa.text("workflow_id IS NOT NULL"),
+    )
+    op.drop_index(
+        "ix_lanes_pool",
+        table_name="lanes",
+        postgresql_where=sa.text("pool IS NOT NULL"),
+        sqlite_where=sa.text("pool IS NOT NULL"),
+    )
     op.drop_table("lanes")
     op.drop_index(
         "uq_workflows_namespace_name",
@@ -1051,6 +1094,7 @@ def downgrade() -> None:
     op.drop_index("ix_sessions_expires_at", table_name="sessions")
     op.drop_table("sessions")
     op.drop_table("secrets")
+    op.drop_table("queues")
     op.drop_table("pools")
     op.drop_index("ix_nodes_name", table_name="nodes")
     op.drop_table("nodes")
