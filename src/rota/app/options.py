@@ -10,6 +10,7 @@ import structlog
 from rota.domain.errors import Unavailable
 from rota.engine.core import EngineOptions
 from rota.observability.health import HealthServer
+from rota.observability.memory import read_memory
 from rota.scheduler.service import SchedulerOptions
 from rota.settings import Settings
 from rota.worker.options import WorkerOptions
@@ -46,10 +47,14 @@ def worker_options(settings: Settings) -> WorkerOptions:
 
 def engine_options(settings: Settings) -> EngineOptions:
     """Two heartbeats may get lost before a lease ends."""
+    share = read_memory().limit_bytes * settings.queue_memory_percent // 100
     return EngineOptions(
         lease_seconds=settings.lease_seconds,
         heartbeat_interval_seconds=settings.lease_seconds / 3,
         audit_retention_seconds=settings.audit_retention_seconds,
+        queue_job_limit=settings.queue_job_limit,
+        namespace_backlog_limit=settings.namespace_backlog_limit,
+        queue_memory_bytes=settings.queue_memory_limit or share,
     )
 
 

@@ -49,6 +49,10 @@ class EngineOptions:
     audit_retention_seconds: float = 366 * 86_400.0
     # Lanes looked at by one claim, unless it finds nothing.
     lane_window: int = 100
+    # How much may wait to be done, in all and of one namespace, and how much memory this process may keep; 0: no limit.
+    queue_job_limit: int = 0
+    namespace_backlog_limit: int = 0
+    queue_memory_bytes: int = 0
     # How long a node goes by what it knows about which queues have limits.
     queue_memory_seconds: float = 1.0
 
@@ -234,6 +238,20 @@ class DueHandler(Protocol):
 
 
 @dataclass(slots=True)
+class Backlog:
+    """What waited by namespace when it was last counted, and what has been taken since."""
+
+    waiting: dict[str, int] = field(default_factory=dict)
+    total: int = 0
+    count_again_at: float = 0.0
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        for namespace, count in counts.items():
+            self.waiting[namespace] = self.waiting.get(namespace, 0) + count
+            self.total += count
+
+
+@dataclass(slots=True)
 class Core:
     """The engine's state in this process: nothing in it is needed after a restart."""
 
@@ -258,6 +276,7 @@ class Core:
     ready: Memory[WorkSort, ReadyLanes] = field(default_factory=lambda: Memory(100))
     limited_queues: frozenset[QueueName] = frozenset()
     queues_read_at: float = -math.inf
+    backlog: Backlog = field(default_factory=Backlog)
 
     def find_ready(self, worker: WorkerFacts) -> ReadyLanes:
         """What is known of the lanes with work for this worker."""

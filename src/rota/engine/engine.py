@@ -25,6 +25,7 @@ from rota.engine import (
     annotate,
     approve,
     arming,
+    backlog,
     cancel,
     claim,
     complete,
@@ -46,6 +47,7 @@ from rota.engine import (
 )
 from rota.engine.annotate import Annotation
 from rota.engine.approve import Decision
+from rota.engine.backlog import Capacity
 from rota.engine.cancel import CancelReport
 from rota.engine.claim import ClaimResult
 from rota.engine.core import Core, EngineOptions
@@ -65,7 +67,6 @@ from rota.engine.vault import Vault
 from rota.engine.watch import Watch
 from rota.engine.worker_calls import WorkerAnswer, WorkerCall, answer_calls
 from rota.observability.metrics import Metrics
-from rota.store import queues
 from rota.store.database import Database, Fence, Transaction
 from rota.store.definitions import WorkflowRow
 from rota.store.queues import QueueSettings
@@ -198,15 +199,14 @@ class Engine(TimeVerbs):
 
     async def put_queue(self, namespace: str, name: str, wanted: QueueSettings) -> bool:
         """Says what may start of a queue; True if nothing had been said before."""
-        is_new = await self.database.transact(lambda tx: queues.put_queue(tx, namespace, name, wanted))
-        self._core.forget_queues()
-        return is_new
+        return await self.database.transact(lambda tx: queueing.put_queue(self._core, tx, namespace, name, wanted))
 
     async def delete_queue(self, namespace: str, name: str) -> bool:
         """Lets everything in a queue start; False if nothing had been said of it."""
-        is_gone = await self.database.transact(lambda tx: queues.delete_queue(tx, namespace, name))
-        self._core.forget_queues()
-        return is_gone
+        return await self.database.transact(lambda tx: queueing.delete_queue(self._core, tx, namespace, name))
+
+    async def read_capacity(self) -> Capacity:
+        return await self.database.read(lambda tx: backlog.read_capacity(self._core, tx))
 
     # --- the work source of workers ---------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from rota.domain.spec import WorkflowSpec
 from rota.domain.spec_read import has_template
 from rota.domain.spec_task import task_to_dict
 from rota.engine.arming import arm_schedule
+from rota.engine.backlog import require_room
 from rota.engine.core import Core, VersionDefinition
 from rota.engine.define import choose_lanes, explain_missing_pool, plan_version
 from rota.engine.expressions import check_texts
@@ -35,6 +36,7 @@ class CreatedJob:
 async def create_jobs(core: Core, transaction: Transaction, specs: Sequence[WorkflowSpec]) -> list[CreatedJob]:
     """Saves jobs, all or none. A fault names the job by its place: `jobs[3].pool`."""
     await _check(transaction, specs)
+    await require_room(core, transaction, Counter(spec.namespace for spec in specs if spec.schedules))
     ids = core.new_ids(len(specs))
     wanted = {lane for spec in specs for lane in choose_lanes("", spec)}
     lane_ids = await lanes.ensure_lanes(transaction, wanted)

@@ -9,10 +9,11 @@ from rota.domain.states import TaskState
 from rota.domain.work import ErrorType
 from rota.engine.core import Core, ReadyTask
 from rota.engine.templates import EVALUATION_ERRORS
-from rota.store import concurrency, expiry
+from rota.store import concurrency, expiry, queues
 from rota.store.database import Transaction
 from rota.store.gates import Verdict
 from rota.store.interventions import Stopped
+from rota.store.queues import QueueSettings
 from rota.store.wakeups import Topic
 
 MAX_KEY_BYTES = 200
@@ -112,3 +113,15 @@ async def settle_keys(core: Core, transaction: Transaction) -> int:
     if settled.granted:
         transaction.wake(Topic.QUEUE)
     return passed + settled.settled
+
+
+async def put_queue(core: Core, transaction: Transaction, namespace: str, name: str, wanted: QueueSettings) -> bool:
+    """Says what may start of a queue; True if nothing had been said before."""
+    transaction.after_commit(core.forget_queues)
+    return await queues.put_queue(transaction, namespace, name, wanted)
+
+
+async def delete_queue(core: Core, transaction: Transaction, namespace: str, name: str) -> bool:
+    """Lets everything in a queue start; False if nothing had been said of it."""
+    transaction.after_commit(core.forget_queues)
+    return await queues.delete_queue(transaction, namespace, name)

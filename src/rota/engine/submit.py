@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any
 from rota.domain.errors import Conflict, FieldError, InvalidInput, NotFound
 from rota.domain.run_labels import find_label_faults
 from rota.engine.advance import advance
+from rota.engine.backlog import require_room
 from rota.engine.core import Core, Ended, VersionDefinition
 from rota.engine.params import Declaration, describe_run
 from rota.engine.record import note_run, note_task, record
@@ -21,6 +23,9 @@ from rota.store.definitions import ROWS_PER_STATEMENT, WorkflowRow
 from rota.store.encoding import encode_json
 from rota.store.wakeups import Topic
 from rota.store.workflow_runs import NewRun, Parent
+
+# What is refused when too much waits. What Rota itself promised before is not.
+BY_CALLERS = ("manual", "rerun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ async def submit(core: Core, transaction: Transaction, requests: Sequence[RunReq
     called = {run.workflow_id for run in new if run.parent is not None}
     if called:
         core.follow_up.soon(transaction, called)
-    created = await _create(transaction, new)
+    created = await _create(core, transaction, new)
     taken_over = {run_id: request.copies for run_id, request in zip(ids, requests, strict=True) if request.copies}
     await _create_tasks(core, transaction, [run for run in new if run.id in created], versions, taken_over)
     answers = {run.id: SubmittedRun(run.id, run.status) for run in new if run.id in created}
@@ -174,7 +179,8 @@ def _choose_timeout(version: VersionDefinition, request: RunRequest) -> float | 
     return min(known) if known else None
 
 
-async def _create(transaction: Transaction, runs: Sequence[NewRun]) -> set[str]:
+async def _create(core: Core, transaction: Transaction, runs: Sequence[NewRun]) -> set[str]:
+    await require_room(core, transaction, Counter(run.namespace for run in runs if run.trigger in BY_CALLERS))
     created: set[str] = set()
     for start in range(0, len(runs), ROWS_PER_STATEMENT):
         created |= await workflow_runs.create_runs(transaction, runs[start : start + ROWS_PER_STATEMENT])

@@ -54,6 +54,14 @@ class Watch:
             if row.finished_at is not None:
                 self._metrics.observe_task(row.status, (row.finished_at - row.started_at).total_seconds())
 
+    def note_refusal(self, reason: str) -> None:
+        """Something was not taken because too much waits."""
+        self._metrics.count_refusals(reason)
+
+    def note_capacity(self, used: int, limit: int) -> None:
+        """What waits has been counted."""
+        self._metrics.set_capacity(used, limit)
+
     def note_heartbeat(self, transaction: Transaction, worker_id: str) -> None:
         """A worker is alive."""
         transaction.after_commit(lambda: self._metrics.count_heartbeat(worker_id))

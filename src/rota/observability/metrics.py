@@ -89,6 +89,15 @@ class Metrics:
         """Attempts were taken away from workers that had fallen silent."""
         self._lost_attempts.inc(count)
 
+    def count_refusals(self, reason: str) -> None:
+        """Something was not taken: `jobs`, `memory` or `namespace` is full."""
+        self._refusals.labels(reason).inc()
+
+    def set_capacity(self, used: int, limit: int) -> None:
+        """How much waits to be done, and how much may."""
+        self._capacity_used.set(used)
+        self._capacity_limit.set(limit)
+
     # --- schedules and duties ---------------------------------------------------------------------------------------
 
     def observe_tick(self, lateness_seconds: float) -> None:
@@ -166,6 +175,9 @@ class Metrics:
         self._lost_attempts = self._counter("rota_lost_attempts", "Attempts taken away from silent workers")
 
     def _make_process_metrics(self) -> None:
+        self._refusals = self._counter("rota_refusals", "Calls refused because too much waits", "reason")
+        self._capacity_used = self._gauge("rota_capacity_jobs", "Jobs that wait to be done")
+        self._capacity_limit = self._gauge("rota_capacity_jobs_limit", "Jobs that may wait; 0: no limit")
         self._lateness = self._histogram("rota_schedule_lateness_seconds", "How late ticks fire", LATENCY_SECONDS)
         self._ticks = self._counter("rota_schedule_ticks", "Ticks of schedules, by decision", "decision")
         self._duty_seconds = self._histogram("rota_duty_seconds", "Rounds of duties", LATENCY_SECONDS, "duty")

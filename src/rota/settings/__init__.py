@@ -12,7 +12,9 @@ from typing import Any
 
 from rota.domain.errors import FieldError, InvalidInput
 from rota.settings.addresses import normalize_database_url
+from rota.settings.capacity import CapacitySettings
 from rota.settings.values import (
+    describe,
     read_choice,
     read_count,
     read_duration,
@@ -41,13 +43,8 @@ def find_data_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "rota"
 
 
-def describe(read: Callable[[object], Any], about: str, *aliases: str) -> dict[str, Any]:
-    """A setting; `read` turns what was given into a value or raises ValueError, saying what is allowed."""
-    return {"read": read, "about": about, "aliases": aliases}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(CapacitySettings):
     """What one process goes by."""
 
     host: str = field(default="127.0.0.1", metadata=describe(read_text, "address that the API listens on"))

@@ -7,11 +7,17 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhdw]))+")
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def describe(read: Callable[[object], Any], about: str, *aliases: str) -> dict[str, Any]:
+    """A setting; `read` turns what was given into a value or raises ValueError, saying what is allowed."""
+    return {"read": read, "about": about, "aliases": aliases}
 
 
 def read_text(given: object) -> str:
@@ -49,6 +55,17 @@ def read_count(least: int, most: int) -> Callable[[object], int]:
 
 
 read_port = read_count(0, 65_535)
+
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)i?b?")
+
+
+def read_size(given: object) -> int:
+    """Bytes, as a number or as text such as `512MB`; thousands are 1,024."""
+    found = _SIZE.fullmatch(str(given).strip().lower()) if isinstance(given, int | str) else None
+    if isinstance(given, bool) or found is None:
+        raise ValueError("send bytes, or text such as 512MB or 2GB")
+    return int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " "))
 
 
 def read_duration(least_seconds: float, most_seconds: float) -> Callable[[object], float]:

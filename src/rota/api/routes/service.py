@@ -14,7 +14,7 @@ from rota.api.answers import answer
 from rota.api.context import Api, Context
 from rota.api.permissions import needs
 from rota.api.requests import LimitedRoute
-from rota.api.schemas.service import Failures, Health, Liveness, MemoryUse
+from rota.api.schemas.service import Failures, Health, JobUse, Liveness, MemoryUse
 from rota.domain.access import Permission
 from rota.domain.errors import RotaError
 from rota.observability.memory import read_memory
@@ -65,9 +65,16 @@ async def read_health(api: Context) -> Response:
         term=node.term if node else None,
         database=is_reachable,
         memory=MemoryUse.model_validate(read_memory()),
+        jobs=await _count_jobs(api, is_reachable=is_reachable),
         failures=failures,
     )
     return answer(shape, 503 if reasons else 200)
+
+
+async def _count_jobs(api: Api, *, is_reachable: bool) -> JobUse:
+    capacity = await api.engine.read_capacity() if is_reachable else None
+    used, limit = (capacity.jobs_used, capacity.jobs_limit) if capacity else (0, 0)
+    return JobUse(used=used, limit=limit, utilization_percent=round(100 * used / limit, 1) if limit else 0.0)
 
 
 def _count_failures(api: Api) -> Failures:

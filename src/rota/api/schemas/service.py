@@ -20,6 +20,14 @@ class MemoryUse(Shape):
     utilization_percent: float
 
 
+class JobUse(Shape):
+    """What waits to be done, against what may; a limit of 0 is none."""
+
+    used: int
+    limit: int
+    utilization_percent: float
+
+
 class Failures(Shape):
     """How the tasks of the last minutes ended that this node has seen the end of."""
 
@@ -40,4 +48,5 @@ class Health(Shape):
     term: int | None
     database: bool
     memory: MemoryUse
+    jobs: JobUse
     failures: Failures
