@@ -63,7 +63,7 @@ async def _define(stage: Stage) -> dict[str, str]:
 
 
 def _find_origin(run_id: str) -> str:
-    return run_id[:24] + run_id[30:]
+    return run_id[:14] + run_id[15:24] + run_id[30:]
 
 
 async def _fill(stage: Stage, waiting: int) -> None:
@@ -77,11 +77,11 @@ async def _fill(stage: Stage, waiting: int) -> None:
     )
 
     def new_id(column: str) -> str:
-        # The end of the template's id is random enough to tell it from the others.
-        if is_sqlite:
-            return f"substr({column}, 1, 24) || printf('%06x', n.i) || substr({column}, 31, 6)"
-        shown = f"CAST({column} AS text)"
-        return f"CAST(substr({shown}, 1, 24) || lpad(to_hex(n.i), 6, '0') || substr({shown}, 31, 6) AS uuid)"
+        # The rest of the template's id is random enough to tell it from the others, and its version from its copies.
+        shown = column if is_sqlite else f"CAST({column} AS text)"
+        number = "printf('%06x', n.i)" if is_sqlite else "lpad(to_hex(n.i), 6, '0')"
+        made = f"substr({shown}, 1, 14) || '8' || substr({shown}, 16, 9) || {number} || substr({shown}, 31, 6)"
+        return made if is_sqlite else f"CAST({made} AS uuid)"
 
     async def copy(transaction: Transaction) -> None:
         for table, owned in ((workflow_runs, {"id"}), (task_runs, {"id", "run_id"})):
