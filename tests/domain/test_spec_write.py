@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.domain.rules import TriggerRule
+from rota.domain.spec import ACTION_FIELDS, WORKER_KINDS
 from rota.domain.spec_parse import parse_workflow
 from rota.domain.spec_task import task_from_dict, task_to_dict
 from rota.domain.spec_write import content_hash, workflow_to_dict
@@ -40,6 +41,7 @@ ACTIONS = st.one_of(
     st.builds(lambda seconds: {"wait": {"seconds": seconds}}, SECONDS),
     st.builds(lambda seconds: {"approval": {"deadline_seconds": seconds}}, SECONDS),
 )
+HELD_ACTIONS = {field for field, kind in ACTION_FIELDS.items() if kind not in WORKER_KINDS}
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -95,6 +97,9 @@ def definitions(draw):
         names = [task["name"] for task in tasks]
         upstream = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
         task = {"name": f"t{number}", **draw(ACTIONS), **draw(OPTIONS)}
+        if task.keys() & HELD_ACTIONS:
+            # A key is for what workers do.
+            task.pop("concurrency_key", None)
         tasks.append(task | ({"depends_on": upstream} if upstream else {}))
     return {"name": "w", "tasks": tasks, **draw(WORKFLOW_OPTIONS)}
 
