@@ -47,7 +47,7 @@ def test_a_worker_follows_the_nodes_that_it_finds(
     url = make_url()
     first = start_node(url, "one")
     second = start_node(url, "two", "--join", first.url)
-    wait_until(lambda: any(entry.get("event") == "joined" for entry in second.log), "the second node to join")
+    wait_until(lambda: any(entry["message"] == "joined" for entry in second.log), "the second node to join")
     records = [f"--srv-host={NAME},127.0.0.1,{node.port}" for node in (first, second)]
     with run_dnsmasq(tmp_path, *records) as resolver:
         found = ("--discovery", "dns", "--discovery-name", NAME, "--discovery-address", resolver)
