@@ -139,5 +139,7 @@ async def test_nodes_review_while_others_fire(database_url: str, stage: Stage):
         await stage.finish(worker, await stage.claim(worker), "failed")
         await stage.engine.review()
     for workflow_id in ids:
-        assert [row.status for row in await stage.runs_of(workflow_id)] == ["failed"] * 4
+        # The tick after the fourth may be fired before the fourth is reviewed, and none after that.
+        states = [row.status for row in await stage.runs_of(workflow_id)]
+        assert states in (["failed"] * 4, ["failed"] * 5)
         assert (await _schedule(stage, workflow_id)).is_paused

@@ -8,16 +8,34 @@ from typing import Any, NamedTuple
 from sqlalchemy import String, func, select
 
 from rota.store.database import Transaction
-from rota.store.dialect import Id, batch, constant, within
+from rota.store.dialect import Id, among, batch, constant, within
 from rota.store.encoding import encode_rows
-from rota.store.tables import task_dependencies, task_runs, tasks
+from rota.store.tables import task_dependencies, task_runs, tasks, workflow_runs
 
 _wanted = batch("wanted_outputs", run_id=Id(), name=String(200))
+# Looked up one by one, so that it is always done by index: the run's version, and in it the task of this name.
+_version = (
+    select(workflow_runs.c.version_id)
+    .where(workflow_runs.c.id == _wanted.c.run_id)
+    .correlate(_wanted)
+    .scalar_subquery()
+)
+_task = (
+    select(tasks.c.id)
+    .where(tasks.c.version_id == _version, tasks.c.name == _wanted.c.name)
+    .correlate(_wanted)
+    .scalar_subquery()
+)
+_located = select(_wanted.c.run_id, _wanted.c.name, _task.label("task_id")).cte("located").prefix_with("MATERIALIZED")
 _READ = (
-    select(task_runs.c.run_id, tasks.c.name, task_runs.c.status, task_runs.c.output)
-    .join(tasks, tasks.c.id == task_runs.c.task_id)
-    .join(_wanted, (_wanted.c.run_id == task_runs.c.run_id) & (_wanted.c.name == tasks.c.name))
-    .where(task_runs.c.map_index == -1)
+    select(_located.c.run_id, _located.c.name, task_runs.c.status, task_runs.c.output)
+    .join(
+        _located,
+        (task_runs.c.run_id == _located.c.run_id)
+        & (task_runs.c.task_id == _located.c.task_id)
+        & (task_runs.c.map_index == -1),
+    )
+    .where(among(task_runs.c.run_id, select(_located.c.run_id).scalar_subquery()))
 )
 
 
